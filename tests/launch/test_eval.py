@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from data_pipelines import bootstrap
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.few_shot.prompting import Style
+from gophercite.model_folders.description import renew
 from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.reward_model import HEADS, RewardModel
@@ -123,6 +125,20 @@ def test_prompts_are_as_long_as_in_training_unless_there_are_examples() -> None:
         vocabulary.trained_length = length
         asking = Evaluation("questions.jsonl", "model", **more).asking(vocabulary)
         assert asking.prompts.prompt_tokens == expected
+
+
+def test_pages_longer_than_in_training_are_cut(
+    model_folder: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, path = tmp_path / "short", tmp_path / "questions.jsonl"
+    shutil.copytree(model_folder, folder)
+    (folder / "vocabulary" / "prompt.json").write_text('{"trained_length": 448}')
+    renew(folder)
+    records.write(path, [question(0), question(1, "Its lighthouse was built in 1874. " * 50)])
+    arguments = ["--questions", path, "--batch-size", 2, "--max-tokens", 6, "--no-baselines"]
+    for model, cut in ((folder, 1), (model_folder, 0)):
+        assert run("--model", model, *arguments) == 0
+        assert f"2 prompts, {cut} of them with shortened pages" in capsys.readouterr().err
 
 
 def test_search_results_are_looked_up_and_asked_about_one_by_one(
