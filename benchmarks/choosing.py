@@ -8,13 +8,13 @@
 Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
 finds, or without --index of its own documents. With --articles the index has whole articles: all
 documents of a title as one, of which prompts show the parts that the search found. The same samples
-are then ranked in each way: by their consensus, with and without the weights of their pages, by
-agreement alone, by the mean and the sum of their tokens' log-probabilities, and by the reward,
-alone and with the logarithm of the consensus, once, twice, four and eight times. Prints for each
-way how often the chosen claim is exact, its F1, how often its quote contains an answer, and how
-often it comes from one of the question's own documents. Intervals are 90 %, Wilson's. *any* is what
-the best possible choice would get, *one* a choice by chance. The last rows are of the 70 % of the
-answers that are surest, by what chose them or by their consensus.
+are then ranked in each way, those whose quote lacks its claim last: by their consensus, with and
+without the weights of their pages, by agreement alone, by the mean and the sum of their tokens'
+log-probabilities, and by the reward, alone and with the logarithm of the consensus, once, twice,
+four and eight times. Prints for each way how often the chosen claim is exact, its F1, how often its
+quote contains an answer, and how often it comes from one of the question's own documents. Intervals
+are 90 %, Wilson's. *any* is what the best possible choice would get, *one* a choice by chance. The
+last rows are of the 70 % of the answers that are surest, by what chose them or by their consensus.
 """
 
 import argparse
@@ -119,7 +119,8 @@ def choices(
         figures = [judged(sample, question) for sample in answer.samples]
         by = ways(question.question, answer.samples, scorer)
         for way, scores in by.items():
-            best = max(range(len(scores)), key=scores.__getitem__)
+            holds = [not sample.quote_lacks_claim for sample in answer.samples]
+            best = max(range(len(scores)), key=lambda place: (holds[place], scores[place]))
             sure = scores[best], by["consensus"][best]
             found.setdefault(way, []).append(Choice(figures[best], sure))
         for way, over in (("one", lambda column: sum(column) / len(column)), ("any", max)):

@@ -458,6 +458,7 @@ class Answerer:
             reward=reward,
             supported_and_plausible=supported_and_plausible,
             consensus=consensus,
+            quote_lacks_claim=candidate.quote_lacks_claim,
         )
 
     def _verdicts(

@@ -7,9 +7,9 @@ from gophercite.answering.pages import FoundPages
 from gophercite.records.answers import Answer, Sample
 
 
-def rank(sample: Sample) -> tuple[float, float]:
-    """What orders samples: the score, and the likelihood where scores are equal."""
-    return sample.score, sample.likelihood
+def rank(sample: Sample) -> tuple[bool, float, float]:
+    """What orders samples: whether the quote has the claim, the score, and the likelihood."""
+    return not sample.quote_lacks_claim, sample.score, sample.likelihood
 
 
 def ranked_samples(answer: Answer, top: int) -> list[Answer]:

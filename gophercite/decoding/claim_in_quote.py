@@ -1,11 +1,12 @@
 """Evidence for a given claim: quotes that contain the claim they support (GopherCite, 2.1).
 
 A sample chooses its claim, then its quote, and a model that is right about the claim may still
-quote the sentence next to the right one. If a claim occurs in the pages, its quote can be made to
-contain it. Which claim a sample makes isn't known when its prompt's tables are built, so there are
-two passes. Samples whose quote lacks a claim that occurs in the pages are redrawn: first their own
-tokens up to the end of the claim, then evidence from a graph in which every quote contains the
-claim. The distribution of claims does not change, and a quote that contains its claim is kept.
+quote the sentence next to the right one. If a claim occurs in the pages, an answer's quote can be
+made to contain it. Of a question's samples, those whose quote lacks such a claim are marked, so
+that another one is chosen. Only if all of them lack it are they redrawn in a second pass, because
+which claim a sample makes isn't known when its prompt's tables are built: first their own tokens up
+to the end of the claim, then evidence from a graph in which every quote contains the claim. The
+distribution of claims does not change, and a quote that contains its claim is kept.
 
 A quote contains a claim if it has the claim's words in the same order as whole words; case and the
 white space between them do not matter.
@@ -18,7 +19,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from gophercite import evidence
 from gophercite.decoding.sampler import Samples
@@ -34,6 +35,22 @@ from gophercite.vocabularies import Vocabulary
 # Maximum characters of a quote on either side of the claim: more than answers have tokens for.
 _MOST_BESIDE = 2000
 _SECOND = 2  # folded into the keys of the second pass
+
+
+class Lacking(NamedTuple):
+    """A sample whose quote lacks its claim, though another quote of its prompt could contain it.
+
+    Attributes:
+      row: its index among all samples.
+      prompt: its prompt.
+      begun: its number of tokens up to the end of its claim.
+      graph: the graph of its claim's evidence, which begins with these tokens.
+    """
+
+    row: int
+    prompt: int
+    begun: int
+    graph: PromptGraph
 
 
 class Redraws(NamedTuple):
@@ -90,8 +107,9 @@ def sample_supported(
     counts: Sequence[int],
     vocabulary: Vocabulary,
     shown: Shown,
-) -> Samples:
-    """Draws samples whose quotes contain their claims, wherever some quote could.
+    prompts_per_question: int = 1,
+) -> tuple[Samples, Bool[np.ndarray, " samples"]]:
+    """Draws samples, some of each question with quotes that contain their claims, where they could.
 
     Args:
       draw: see `Draw`.
@@ -100,26 +118,37 @@ def sample_supported(
       counts: number of samples per prompt.
       vocabulary: the model's vocabulary.
       shown: what the samples may quote. Answers of several triples, and quotes with omissions, are
-        never redrawn.
+        never marked or redrawn.
+      prompts_per_question: number of consecutive prompts that are of one question.
 
     Returns:
-      The samples, with the model's own log-probabilities of all their tokens.
+      The samples, with the model's own log-probabilities of all their tokens; and which of them
+      have a quote that lacks their claim, though another quote could contain it: never all samples
+      of a question.
     """
     most = max(counts)
     quotes = by_sample(quotes, most)
     samples = draw(key=keys, quotes=quotes, samples_per_prompt=counts, least_samples=most)
-    redraws = unsupported(vocabulary, shown, samples, counts, quotes)
-    if redraws is None:
-        return samples
+    lacking = unsupported(vocabulary, shown, samples, counts)
+    asked = np.repeat(np.arange(len(counts)) // prompts_per_question, counts)
+    lacks = np.zeros(len(asked), bool)
+    lacks[[each.row for each in lacking]] = True
+    has_other = np.zeros(asked.max(initial=0) + 1, bool)
+    np.logical_or.at(has_other, asked, ~lacks)
+    again = [each for each in lacking if not has_other[asked[each.row]]]
+    if not again:
+        return samples, lacks
+    redraws = to_redraw(shown.constraint, again, samples, counts, quotes)
     others = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _SECOND)
     # Fewer samples, but the shapes of the first pass, so that both share one compiled program.
-    again = draw(
+    drawn = draw(
         key=others,
         quotes=redraws.quotes,
         samples_per_prompt=redraws.counts.tolist(),
         least_samples=most,
     )
-    return put_into(samples, redraws, again)
+    lacks[redraws.rows] = False
+    return put_into(samples, redraws, drawn), lacks
 
 
 def holds_claim(text: str, claim: str) -> bool:
@@ -180,29 +209,21 @@ def _occurrences(text: str, claim: str) -> Iterator[tuple[int, int]]:
 
 
 def unsupported(
-    vocabulary: Vocabulary,
-    shown: Shown,
-    samples: Samples,
-    counts: Sequence[int],
-    quotes: QuoteTables,
-) -> Redraws | None:
-    """Finds the samples whose quote lacks a claim that some quote could contain.
+    vocabulary: Vocabulary, shown: Shown, samples: Samples, counts: Sequence[int]
+) -> list[Lacking]:
+    """Finds the samples whose quote lacks a claim that some quote of their prompt could contain.
 
     Args:
       vocabulary: the model's vocabulary.
       shown: as in `sample_supported`.
       samples: all prompts' samples, as returned by `sampler.sample`.
       counts: number of samples per prompt.
-      quotes: their tables (`by_sample`).
-
-    Returns:
-      What to draw again; None if nothing is.
     """
-    constraint, settings = shown.constraint, shown.constraint.settings
+    settings = shown.constraint.settings
     if settings.maximum_triples > 1 or settings.maximum_omissions:
-        return None
+        return []
     graphs = _EvidenceGraphs(shown, samples.tokens.shape[1])
-    found: list[tuple[int, int, int, int]] = []
+    found = []
     prompt_of = np.repeat(np.arange(len(counts)), counts).tolist()
     for row, prompt in enumerate(prompt_of):
         tokens = samples.tokens[row, : samples.lengths[row]].tolist()
@@ -210,43 +231,60 @@ def unsupported(
         if triple is None or holds_claim(triple.quote, triple.claim):
             continue
         begun = _up_to_title(vocabulary, tokens, triple.claim)
-        graph = graphs.number(prompt, triple.claim, begun) if begun is not None else None
+        graph = graphs.of(prompt, triple.claim, begun) if begun is not None else None
         if begun is not None and graph is not None:
-            found.append((row, prompt, len(begun), graph))
-    if not found:
-        return None
-    rows, prompts, begun_tokens, numbers = np.array(found).T
-    most = max(counts)
-    slots, drawn = np.zeros(len(found), np.int32), np.zeros(len(counts), np.int32)
-    first = np.zeros((len(counts), most), np.int32)
+            found.append(Lacking(row, prompt, len(begun), graph))
+    return found
+
+
+def to_redraw(
+    constraint: QuoteConstraint,
+    lacking: Sequence[Lacking],
+    samples: Samples,
+    counts: Sequence[int],
+    quotes: QuoteTables,
+) -> Redraws:
+    """Builds the tables of a second pass.
+
+    Args:
+      constraint: the constraint of the first pass.
+      lacking: the samples to draw again, at least one.
+      samples: all prompts' samples.
+      counts: number of samples per prompt.
+      quotes: the tables of the first pass (`by_sample`), whose sizes the new ones get.
+    """
+    numbers: dict[int, int] = {}
+    for each in lacking:
+        numbers.setdefault(id(each.graph), len(numbers))
+    graphs = list({id(each.graph): each.graph for each in lacking}.values())
     sizes = TableSizes(quotes.claim.shape[0], quotes.token.shape[0])
-    tables = constraint.host_tables(graphs.made, samples.tokens.shape[1], sizes)
-    for i, (prompt, number) in enumerate(zip(prompts, numbers, strict=True)):
-        slots[i] = drawn[prompt]
-        first[prompt, slots[i]] = tables.first[number]
-        drawn[prompt] += 1
+    tables = constraint.host_tables(graphs, samples.tokens.shape[1], sizes)
+    slots, drawn = np.zeros(len(lacking), np.int32), np.zeros(len(counts), np.int32)
+    first = np.zeros((len(counts), max(counts)), np.int32)
+    for i, each in enumerate(lacking):
+        slots[i] = drawn[each.prompt]
+        first[each.prompt, slots[i]] = tables.first[numbers[id(each.graph)]]
+        drawn[each.prompt] += 1
+    rows, prompts, begun = np.array([each[:3] for each in lacking]).T
     tables = tables._replace(first=jnp.asarray(first))
-    return Redraws(rows, slots, prompts, begun_tokens, drawn, tables)
+    return Redraws(rows, slots, prompts, begun, drawn, tables)
 
 
 class _EvidenceGraphs:
     """Graphs of evidence for claims, each built once."""
 
     def __init__(self, shown: Shown, max_tokens: int) -> None:
-        self.made: list[PromptGraph] = []
         self._shown = shown
         self._max_tokens = max_tokens
         self._pieces: dict[int, dict[str, list[Piece]]] = {}
-        self._numbers: dict[tuple[int, tuple[int, ...]], int | None] = {}
+        self._made: dict[tuple[int, tuple[int, ...]], PromptGraph | None] = {}
 
-    def number(self, prompt: int, claim: str, begun: Sequence[int]) -> int | None:
-        """The index of the graph with a claim's evidence; None if no evidence fits the tokens."""
+    def of(self, prompt: int, claim: str, begun: Sequence[int]) -> PromptGraph | None:
+        """The graph with a claim's evidence; None if no evidence fits the tokens."""
         key = prompt, tuple(begun)
-        if key not in self._numbers:
-            graph = self._graph(prompt, claim, begun)
-            self._numbers[key] = None if graph is None else len(self.made)
-            self.made += [] if graph is None else [graph]
-        return self._numbers[key]
+        if key not in self._made:
+            self._made[key] = self._graph(prompt, claim, begun)
+        return self._made[key]
 
     def _graph(self, prompt: int, claim: str, begun: Sequence[int]) -> PromptGraph | None:
         constraint = self._shown.constraint

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 from scipy.special import expit
 
 from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
@@ -39,6 +39,8 @@ class Candidate(NamedTuple):
       log_prob: the sum of their log-probabilities under the model itself, in nats.
       constrained_log_prob: the same, renormalised over the tokens that the quote constraint
         allowed; None without a constraint.
+      quote_lacks_claim: whether its quote lacks its claim, though another quote could contain it:
+        to be chosen only if there is no other sample (`claim_in_quote`).
     """
 
     prompt: int
@@ -46,6 +48,7 @@ class Candidate(NamedTuple):
     text: str
     log_prob: float
     constrained_log_prob: float | None
+    quote_lacks_claim: bool = False
 
     @property
     def mean_log_prob(self) -> float:
@@ -82,8 +85,8 @@ def sample_in_turn(
       settings: how tokens are drawn.
       quotes: the tables (`QuoteConstraint.tables`) of all prompts that get samples, question by
         question.
-      shown: what those prompts show, to redraw quotes so that they contain their claims where they
-        can (`claim_in_quote`); None to keep all quotes as drawn.
+      shown: what those prompts show, to mark samples whose quotes lack their claims needlessly,
+        and to redraw them if all of a question do (`claim_in_quote`); None keeps all as drawn.
       max_num_seqs: number of samples drawn at a time, which bounds the memory of the KV cache;
         chosen by `in_flight.usual_slots` when None. The samples do not depend on it.
       batch_size: number of questions that the batch is padded to, for callers whose batches mostly
@@ -139,25 +142,33 @@ def sample_in_turn(
     )
     if shown is None or filled is None:
         drawn = draw(key=keys, quotes=filled, samples_per_prompt=counts)
+        lacks = np.zeros(sum(counts), bool)
     else:
-        drawn = sample_supported(draw, keys, filled, counts, vocabulary, shown)
+        drawn, lacks = sample_supported(draw, keys, filled, counts, vocabulary, shown, each)
     first = np.cumsum([0, *counts])  # index of each prompt's first sample
     turns_of = [divmod(number, each) for number in range(count)]
     return [
         [
-            _candidate(vocabulary, drawn, place, int(first[question * each + place]) + turn)
+            _candidate(vocabulary, drawn, lacks, place, int(first[question * each + place]) + turn)
             for turn, place in turns_of
         ]
         for question in range(len(questions))
     ]
 
 
-def _candidate(vocabulary: Vocabulary, drawn: Samples, prompt: int, row: int) -> Candidate:
+def _candidate(
+    vocabulary: Vocabulary,
+    drawn: Samples,
+    lacks: Bool[np.ndarray, " samples"],
+    prompt: int,
+    row: int,
+) -> Candidate:
     tokens = tuple(drawn.tokens[row, : drawn.lengths[row]].tolist())
     log_prob = _sum(drawn.log_probs, row)
     assert log_prob is not None  # the settings ask for it
     constrained = _sum(drawn.constrained_log_probs, row)
-    return Candidate(prompt, tokens, vocabulary.decode(tokens), log_prob, constrained)
+    text, lacks_claim = vocabulary.decode(tokens), bool(lacks[row])
+    return Candidate(prompt, tokens, text, log_prob, constrained, lacks_claim)
 
 
 def _keys_of_prompts(keys: Key[Array, " questions"], each: int) -> Key[Array, " prompts"]:

@@ -233,8 +233,12 @@ def shared_questions(questions: int, batch_size: int, process: int, processes: i
 
 
 def _share(questions: int, batch_size: int, process: int, processes: int) -> list[range]:
-    """Returns the indices of a process's questions, as a range per block."""
-    size = batch_size * _BATCHES_IN_BLOCK
+    """Returns the indices of a process's questions, as a range per block.
+
+    Blocks are smaller if there would be too few for all processes.
+    """
+    batches = -(-questions // batch_size)
+    size = batch_size * max(1, min(_BATCHES_IN_BLOCK, batches // processes))
     starts = range(0, questions, size)[process::processes]
     return [range(start, min(start + size, questions)) for start in starts]
 
@@ -310,6 +314,7 @@ def _read_sample(
         line["log_prob"],
         line["document"],
         **{name: line.get(name) for name in _SCORES},
+        quote_lacks_claim=line.get("quote_lacks_claim") is True,
     )
 
 
@@ -326,6 +331,8 @@ def _sample_line(sample: JudgedSample) -> dict[str, Any]:
     }
     if sample.answer != sample.text:
         line["answer"] = sample.answer
+    if sample.quote_lacks_claim:
+        line["quote_lacks_claim"] = True
     scores = {name: getattr(sample, name) for name in _SCORES}
     return line | {name: score for name, score in scores.items() if score is not None}
 

@@ -54,6 +54,8 @@ class JudgedSample:
       evidence_score: ROUGE-L of the claim against its quote, if a rule found the quote.
       reward: score from a reward model, if one was used.
       supported_and_plausible: the reward model's probability that the answer is both, from 0 to 1.
+      quote_lacks_claim: whether its quote lacks its claim, though another quote could contain it;
+        it is then chosen only if there is no other sample (`gophercite.decoding.claim_in_quote`).
     """
 
     question: Question
@@ -67,6 +69,7 @@ class JudgedSample:
     evidence_score: float | None = None
     reward: float | None = None
     supported_and_plausible: float | None = None
+    quote_lacks_claim: bool = False
 
 
 def with_consensus(samples: Sequence[JudgedSample]) -> tuple[JudgedSample, ...]:
@@ -122,7 +125,8 @@ def answer_questions(
       prompts: how prompts are built; by default one prompt with all of a question's pages in full.
       samples: number of answers per prompt.
       claim_in_quote: whether a quote under the constraint must contain its claim where some quote
-        of the prompt could (`decoding.claim_in_quote`).
+        of the prompt could: of a prompt's samples those that don't are marked, and redrawn if all
+        don't (`decoding.claim_in_quote`).
       report: counts prompts and names the questions that are declined.
       answered: indices of questions that are already answered. They are not yielded, but keep their
         places in the batches, so that the others' answers are the same, bit for bit, as without
@@ -153,6 +157,7 @@ def answer_questions(
                     JudgedSample(
                         question, candidate.text, answer, judge(answer, question, omissions),
                         candidate.tokens, candidate.log_prob, prompt.document, score,
+                        quote_lacks_claim=candidate.quote_lacks_claim,
                     )
                 )  # fmt: skip
         yield from _finished(

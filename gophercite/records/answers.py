@@ -84,6 +84,8 @@ class Sample:
       supported_and_plausible: the reward model's probability that raters find it both.
       consensus: how much all samples agree with it, and how sure the model is of it, from 0 to 1
         (`gophercite.decoding.consensus`); None if there is no other sample.
+      quote_lacks_claim: whether its quote lacks its claim, though another quote could contain it;
+        it is then chosen only if there is no other sample (`gophercite.decoding.claim_in_quote`).
     """
 
     citations: tuple[Citation, ...]
@@ -95,6 +97,7 @@ class Sample:
     reward: float | None = None
     supported_and_plausible: float | None = None
     consensus: float | None = None
+    quote_lacks_claim: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +231,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
                 "reward": sample.reward,
                 "supported_and_plausible": sample.supported_and_plausible,
                 "consensus": sample.consensus,
+                "quote_lacks_claim": sample.quote_lacks_claim,
             }
             for sample in answer.samples
         ]
@@ -370,5 +374,6 @@ def _sample(fields: JsonFields) -> Sample:
         reward=fields.optional_number("reward"),
         supported_and_plausible=fields.optional_number("supported_and_plausible"),
         consensus=fields.optional_number("consensus"),
+        quote_lacks_claim=fields.flag("quote_lacks_claim") is True,
         **numbers,
     )

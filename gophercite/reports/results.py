@@ -43,13 +43,15 @@ def choose(samples: Sequence[JudgedSample], by: Choice = "consensus") -> JudgedS
     """Returns the sample that counts as the answer.
 
     Args:
-      samples: samples of one question, at least one.
+      samples: samples of one question, at least one. One whose quote lacks its claim counts only if
+        all do.
       by: "consensus", the one that agrees most with all and is likely, too (`with_consensus`);
         "mean", the one with the highest mean of its tokens' log-probabilities; "likelihood", with
         the highest sum; "reward", the one with the highest reward; "rouge", the one whose claim has
         the second-highest ROUGE-L against the evidence that was found for it, which people
         preferred (section 3.2).
     """
+    samples = [sample for sample in samples if not sample.quote_lacks_claim] or samples
     if by == "consensus":
         return max(samples, key=lambda sample: (sample.consensus or 0.0, sample.log_prob))
     if by == "mean":
@@ -205,6 +207,7 @@ def sample_line(sample: JudgedSample, model: str, seed: int) -> dict[str, Any]:
         **({} if sample.answer == sample.text else {"answer": sample.answer}),
         "tokens": sample.tokens,
         "log_prob": sample.log_prob,
+        **({"quote_lacks_claim": True} if sample.quote_lacks_claim else {}),
         **{name: score for name, score in scores.items() if score is not None},
         "faults": sorted(fault.value for fault in judgement.faults),
         "well_formed": judgement.well_formed,

@@ -13,6 +13,8 @@ import gophercite
 from gophercite import evidence
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
+from gophercite.answering.ranking import ranked_samples
+from gophercite.decoding.claim_in_quote import holds_claim
 from gophercite.decoding.consensus import consensus
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -153,6 +155,36 @@ def test_the_best_sample_is_the_answer() -> None:
     ]
     assert answer.consensus == best.consensus
     assert not answer.declined
+
+
+def test_a_quote_that_lacks_its_claim_comes_last() -> None:
+    answer = answered()
+    of_best = [sample.text == answer.text for sample in answer.samples]
+    samples = [
+        dataclasses.replace(sample, quote_lacks_claim=is_best)
+        for sample, is_best in zip(answer.samples, of_best, strict=True)
+    ]
+    ranked = ranked_samples(dataclasses.replace(answer, samples=tuple(samples)), 99)
+    assert ranked[-1].text == answer.text
+    others = [sample for sample in samples if not sample.quote_lacks_claim]
+    assert ranked[0].text == max(others, key=lambda each: (each.score, each.likelihood)).text
+
+
+def test_samples_are_marked_whose_quotes_lack_their_claims() -> None:
+    """Hot samples of short claims, nearly all of which are on no page."""
+    settings = dataclasses.replace(HOT, quotes=QuoteSettings(maximum_claim=2, maximum_quote=30))
+    with index_in_memory([RIVER, SECOND_RIVER]) as index:
+        found = IndexedPages(index).find(QUESTION, 5)
+    text, marked = f"{RIVER.text} {SECOND_RIVER.text}", 0
+    for seed in range(4):
+        answer = Answerer(model(), settings).answer(QUESTION, found, seed=seed, keep_samples=True)
+        for sample in answer.samples:
+            (triple,) = evidence.parse(sample.text)
+            lacks = holds_claim(text, triple.claim) and not holds_claim(triple.quote, triple.claim)
+            assert sample.quote_lacks_claim == lacks
+            marked += lacks
+        assert not next(s for s in answer.samples if s.text == answer.text).quote_lacks_claim
+    assert marked
 
 
 def test_log_probabilities_may_choose() -> None:

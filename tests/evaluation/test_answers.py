@@ -3,11 +3,14 @@
 import copy
 import dataclasses
 import functools
+import json
 import threading
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from vocabulary_fixtures import trained
 
 from gophercite import evidence, prompts
@@ -16,8 +19,14 @@ from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
-from gophercite.evaluation.answer_log import AskingSettings, describe_asking
-from gophercite.evaluation.answers import NOTHING_TO_QUOTE, answer_questions
+from gophercite.evaluation.answer_log import (
+    AskingSettings,
+    _line,
+    _share,
+    describe_asking,
+    read_answer,
+)
+from gophercite.evaluation.answers import NOTHING_TO_QUOTE, JudgedSample, answer_questions
 from gophercite.evaluation.metrics import judge
 from gophercite.evaluation.question_prompts import PromptReport, PromptSettings
 from gophercite.few_shot.prompting import FewShotSettings, Style
@@ -131,7 +140,7 @@ def test_questions_without_a_legal_answer_are_declined(transformer: Transformer)
     assert list(report.declined) == [0]
 
 
-def test_quotes_hold_their_claims_and_declined_questions_change_no_other(
+def test_quotes_that_lack_their_claims_are_marked_and_declined_questions_change_no_other(
     transformer: Transformer,
 ) -> None:
     """Each question has its own pages and key, whoever in its batch can't be answered."""
@@ -148,7 +157,7 @@ def test_quotes_hold_their_claims_and_declined_questions_change_no_other(
         for n, text in enumerate(texts)
     ]
 
-    def of(questions: list[Question], claim_in_quote: bool) -> list[list[str]]:
+    def of(questions: list[Question], claim_in_quote: bool) -> list[tuple[JudgedSample, ...]]:
         found = answer_questions(
             Model(of_words, params, vocabulary, {}),
             questions,
@@ -159,24 +168,53 @@ def test_quotes_hold_their_claims_and_declined_questions_change_no_other(
             samples=8,
             claim_in_quote=claim_in_quote,
         )
-        return [[each.text for each in samples] for _, samples in sorted(found)]
+        return [samples for _, samples in sorted(found)]
 
-    def lacking(answers: list[list[str]]) -> int:
-        """How many claims are words of their page that their quote lacks."""
-        return sum(
-            triple.claim in text.split() and not holds_claim(triple.quote, triple.claim)
+    def lacking(answers: list[tuple[JudgedSample, ...]]) -> list[list[bool]]:
+        """Whether their claims are words of their page that their quotes lack."""
+        return [
+            [
+                triple.claim in text.split() and not holds_claim(triple.quote, triple.claim)
+                for sample in samples
+                for triple in evidence.parse(sample.text)
+            ]
             for text, samples in zip(texts[1:], answers, strict=True)
-            for answer in samples
-            for triple in evidence.parse(answer)
-        )
+        ]
+
+    def said(answers: list[tuple[JudgedSample, ...]]) -> list[list[str]]:
+        return [[sample.text for sample in samples] for samples in answers]
 
     together = of(asked, True)
-    assert together == of(asked[1:], True)
-    assert lacking(together) == 0
+    assert said(together) == said(of(asked[1:], True))
+    marked = [[sample.quote_lacks_claim for sample in samples] for samples in together]
+    assert lacking(together) == marked
+    assert any(map(any, marked))
+    assert not any(map(all, marked))
+    for question, samples in zip(asked[1:], together, strict=True):
+        line = json.loads(json.dumps(_line(question, samples)))
+        read = read_answer(question, line)
+        assert [each.quote_lacks_claim for each in read] == [s.quote_lacks_claim for s in samples]
     programs = decode._cache_size()
-    assert together[:1] == of(asked[1:2], True)
+    assert said(together[:1]) == said(of(asked[1:2], True))
     assert decode._cache_size() == programs, "batches are filled up to one size"
-    assert lacking(of(asked, False)) > 0
+    unmarked = of(asked, False)
+    assert any(map(any, lacking(unmarked)))
+    assert not any(sample.quote_lacks_claim for samples in unmarked for sample in samples)
+
+
+@given(st.integers(0, 400), st.integers(1, 40), st.integers(1, 5))
+def test_every_process_has_a_share_of_the_questions(
+    questions: int, batch_size: int, processes: int
+) -> None:
+    shares = [_share(questions, batch_size, process, processes) for process in range(processes)]
+    indices = sorted(index for share in shares for block in share for index in block)
+    assert indices == list(range(questions))
+    blocks = [len(block) for share in shares for block in share]
+    assert max(blocks, default=0) <= 8 * batch_size
+    if questions > (processes - 1) * batch_size:
+        assert all(shares)
+    if processes == 1:  # as full as they may be
+        assert len(blocks) == -(-questions // (8 * batch_size))
 
 
 def test_graphs_of_the_next_batch_are_built_while_one_is_answered(

@@ -92,77 +92,119 @@ SAMPLING = SamplingSettings(max_tokens=48)
 PROMPTS = [[5, 6, 7], [8, 9]]
 
 
-def drawn(support, seed=0, count=12):
+SOURCES = [[PAGES[0]], PAGES]
+
+
+def drawn(support, questions, count, seed=0):
+    """Samples of questions, each a list of numbers of `PROMPTS`."""
     constraint = QuoteConstraint(VOCABULARY, QUOTES)
-    sources = [[PAGES[0]], PAGES]
+    sources = [SOURCES[prompt] for prompts in questions for prompt in prompts]
     tables = constraint.tables([constraint.graph(shown) for shown in sources], 48)
     pages = Shown(constraint, sources) if support else None
-    keys = jax.random.key(seed)[None]
-    return sample_in_turn(model(), [PROMPTS], count, keys, SAMPLING, tables, shown=pages)[0]
+    keys = jax.random.split(jax.random.key(seed), len(questions))
+    asked = [[PROMPTS[prompt] for prompt in prompts] for prompts in questions]
+    return sample_in_turn(model(), asked, count, keys, SAMPLING, tables, shown=pages)
 
 
-def test_claims_stay_and_quotes_that_lack_them_are_drawn_again():
-    before = drawn(support=False)
-    after = drawn(support=True)
+def holds(sample):
+    (triple,) = evidence.parse(sample.text)
+    return plainly_holds(triple.quote, triple.claim)
+
+
+def could_hold(sample, sources):
+    (triple,) = evidence.parse(sample.text)
+    return any(plainly_holds(page.text, triple.claim) for page in sources)
+
+
+ALONE = [[0], [1]] * 6  # as many questions, each with one sample
+
+
+def test_claims_stay_and_a_single_quote_that_lacks_its_claim_is_drawn_again():
+    before = [one for (one,) in drawn(False, ALONE, 1)]
+    after = [one for (one,) in drawn(True, ALONE, 1)]
     rules = answer_judge.Rules(48, 2, None, 1, 1)
-    sources = [[PAGES[0]], PAGES]
     again = 0
-    for one, other in zip(before, after, strict=True):
+    for (number,), one, other in zip(ALONE, before, after, strict=True):
         (first,), (second,) = evidence.parse(one.text), evidence.parse(other.text)
-        pages = sources[other.prompt]
-        assert (one.prompt, first.claim) == (other.prompt, second.claim)
-        judged = [shown(page, "words") for page in pages]
+        assert first.claim == second.claim
+        judged = [shown(page, "words") for page in SOURCES[number]]
         text = other.text.removesuffix(VOCABULARY.decode([VOCABULARY.eos_id]))
         assert not answer_judge.faults_of_text(text, judged, rules)
-        if plainly_holds(first.quote, first.claim):
-            assert one == other
-        elif any(plainly_holds(page.text, first.claim) for page in pages):
-            assert plainly_holds(second.quote, second.claim)
+        assert not other.quote_lacks_claim
+        if not holds(one) and could_hold(one, SOURCES[number]):
+            assert holds(other)
             again += 1
         else:
             assert one == other
     assert again >= 3
     # Log-probabilities are those of the whole answer, as if it had been given.
-    of_prompt = [[each for each in after if each.prompt == prompt] for prompt in range(2)]
-    texts = [[each.tokens for each in candidates] for candidates in of_prompt]
-    scored = score(model().transformer, model().params, PROMPTS, texts, pad_id=VOCABULARY.pad_id)
-    for row, each in zip(scored.log_probs, [*of_prompt[0], *of_prompt[1]], strict=True):
+    texts = [[each.tokens] for each in after]
+    prompts = [PROMPTS[number] for (number,) in ALONE]
+    scored = score(model().transformer, model().params, prompts, texts, pad_id=VOCABULARY.pad_id)
+    for row, each in zip(scored.log_probs, after, strict=True):
         assert each.log_prob == pytest.approx(float(np.sum(row)), abs=1e-3)
 
 
+def test_of_several_samples_those_that_lack_their_claims_are_marked():
+    """They are drawn again only where no other sample of the question is without the mark."""
+    questions = [[0, 1]] * 8
+    marked = redrawn = 0
+    for seed in range(3):
+        before, after = drawn(False, questions, 3, seed), drawn(True, questions, 3, seed)
+        for one, other in zip(before, after, strict=True):
+            lacks = [not holds(s) and could_hold(s, SOURCES[s.prompt]) for s in one]
+            if all(lacks):
+                assert all(map(holds, other))
+                assert not any(each.quote_lacks_claim for each in other)
+                redrawn += 1
+                continue
+            assert [each.quote_lacks_claim for each in other] == lacks
+            assert [each._replace(quote_lacks_claim=False) for each in other] == one
+            marked += sum(lacks)
+    assert marked >= 5
+    assert redrawn >= 1
+
+
 def test_the_second_pass_is_the_first_one_s_program():
-    drawn(support=True)
+    drawn(True, ALONE, 1)
     programs = decode._cache_size()
-    drawn(support=True, seed=1)
+    drawn(True, ALONE, 1, seed=1)
     assert decode._cache_size() == programs
-    assert drawn(support=True, seed=1) == drawn(support=True, seed=1)
+    assert drawn(True, ALONE, 1, seed=1) == drawn(True, ALONE, 1, seed=1)
 
 
-def test_no_more_is_drawn_again_than_lacks_its_claim():
+@pytest.mark.parametrize("per_question", [1, 2])
+def test_no_more_is_drawn_again_than_questions_need(per_question, caplog):
     """And the numbers need no program of their own."""
-    constraint, small, counts = QuoteConstraint(VOCABULARY, QUOTES), model(), [6, 6]
-    sources = [[PAGES[0]], PAGES]
+    constraint, small, counts = QuoteConstraint(VOCABULARY, QUOTES), model(), [1] * 12
+    sources, prompts = SOURCES * 6, PROMPTS * 6
     tables = constraint.tables([constraint.graph(shown) for shown in sources], 48)
-    passes, programs = [], []
+    passes = []
 
     def draw(**options):
         made = sample(
-            small.transformer, small.params, PROMPTS, settings=SAMPLING, pad_id=VOCABULARY.pad_id,
+            small.transformer, small.params, prompts, settings=SAMPLING, pad_id=VOCABULARY.pad_id,
             eos_id=VOCABULARY.eos_id, vocabulary_size=VOCABULARY.size,
             other_eos_ids=VOCABULARY.other_eos_ids, **options,
         )  # fmt: skip
         passes.append(made.tokens.tolist())
-        programs.append(decode._cache_size())
         return made
 
-    keys = jax.random.split(jax.random.key(3), 2)
-    shown_pages = Shown(constraint, sources)
-    made = claim_in_quote.sample_supported(draw, keys, tables, counts, VOCABULARY, shown_pages)
+    keys = jax.random.split(jax.random.key(3), 12)
+    with jax.log_compiles():
+        made, lacks = claim_in_quote.sample_supported(
+            draw, keys, tables, counts, VOCABULARY, Shown(constraint, sources), per_question
+        )
+    assert caplog.text.count("Compiling jit(decode)") <= 1
     first, again = passes
-    changed = [new for old, new in zip(first, made.tokens.tolist(), strict=True) if old != new]
-    assert 0 < len(again) < 12
-    assert changed == again
-    assert programs[0] == programs[1]
+    changed = [old != new for old, new in zip(first, made.tokens.tolist(), strict=True)]
+    assert 0 < sum(changed) < 12
+    assert [made.tokens.tolist()[row] for row in np.flatnonzero(changed)] == again
+    # Whole questions are drawn again, and of the others not all samples are marked.
+    by_question = np.reshape(changed, (-1, per_question))
+    assert (by_question.all(axis=1) == by_question.any(axis=1)).all()
+    assert not (by_question & lacks.reshape(by_question.shape)).any()
+    assert lacks.any() == (per_question == 2)
 
 
 def test_what_is_drawn_again_takes_the_place_of_the_first():
@@ -198,4 +240,4 @@ def test_what_is_drawn_again_takes_the_place_of_the_first():
 
 def test_answers_of_several_triples_are_as_they_come():
     several = QuoteConstraint(VOCABULARY, QuoteSettings(maximum_triples=2))
-    assert claim_in_quote.unsupported(VOCABULARY, Shown(several, []), None, [1], None) is None
+    assert claim_in_quote.unsupported(VOCABULARY, Shown(several, []), None, [1]) == []

@@ -54,7 +54,7 @@ def answers(draw: st.DrawFn) -> Answer:
     drawn = st.builds(
         Sample, st.just(found), st.text(st.characters(exclude_categories=["Cs"])), numbers,
         numbers, numbers, st.integers(1), st.none() | numbers, st.none() | numbers,
-        st.none() | numbers,
+        st.none() | numbers, st.booleans(),
     )  # fmt: skip
     return Answer(
         question=draw(texts),

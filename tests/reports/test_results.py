@@ -44,6 +44,22 @@ def test_each_way_of_choosing() -> None:
     assert sample_line(agreed[3], "m", 0)["consensus"] == values[3]
 
 
+def test_a_quote_that_lacks_its_claim_counts_only_if_all_do() -> None:
+    agreed = with_consensus(samples())
+    marked = [
+        dataclasses.replace(each, quote_lacks_claim=each.text in (TEXTS[3], TEXTS[4], TEXTS[0]))
+        for each in agreed
+    ]
+    assert choose(marked).text == choose(marked, "reward").text == TEXTS[2]
+    assert choose(marked, "mean").text == choose(marked, "likelihood").text == TEXTS[1]
+    all_marked = [dataclasses.replace(each, quote_lacks_claim=True) for each in agreed]
+    assert choose(all_marked).text == TEXTS[3]
+    # The mark is kept with the sample.
+    (first, *_), (_, _, third, *_) = marked, marked
+    assert sample_line(first, "m", 0)["quote_lacks_claim"]
+    assert "quote_lacks_claim" not in sample_line(third, "m", 0)
+
+
 def test_pages_weigh_as_they_are_ordered() -> None:
     other = Document("b", "Burnt", "It burned in 1902.")
     question = dataclasses.replace(QUESTION, documents=(PAGE, other))
