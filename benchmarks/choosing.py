@@ -157,6 +157,7 @@ def main() -> None:
     add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
     add("--articles", action="store_true", help="index all documents of a title as one")
     add("--pages", type=int, default=5, help="pages of a question (default: 5)")
+    add("--joint", action="store_true", help="put all pages of a question into one prompt")
     add("--limit", type=int, default=100, help="questions, spread over the file (default: 100)")
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
@@ -173,7 +174,9 @@ def main() -> None:
     if flags.articles:
         documents = {article.id: article for article in whole_articles(documents.values())}
     sampling = SamplingSettings(flags.max_tokens, flags.temperature)
-    settings = AnsweringSettings(flags.samples, flags.prompt_tokens, sampling=sampling)
+    settings = AnsweringSettings(
+        flags.samples, flags.prompt_tokens, joint=flags.joint, sampling=sampling
+    )
     answerer = Answerer(load_model(flags.model), settings)
     start, answered = time.monotonic(), []
     with index_in_memory(documents.values()) as index:

@@ -175,7 +175,7 @@ def _ask(
     together: bool,
 ) -> None:
     """Samples the answers, showing progress, and reports what happened to the prompts."""
-    total = shared_questions(len(questions), settings.batch_size, process, count)
+    total = shared_questions(questions, settings, process, count)
     stream = sys.stderr if not together or jax.process_index() == 0 else None
     progress = Progress(stream, total, unit="question")
     report = PromptReport()

@@ -173,7 +173,7 @@ class AnswerLog:
             maximum_omissions=settings.maximum_omissions, boundaries=settings.boundaries
         )
         constraint = QuoteConstraint(model.vocabulary, quotes) if settings.constrained else None
-        share = _share(len(questions), settings.batch_size, process, processes)
+        share = _share(questions, settings, process, processes)
         finished = sum(questions[index].id in done for block in share for index in block)
         yield finished
         path = self.folder / f"{process:05d}-of-{processes:05d}.jsonl"
@@ -227,20 +227,29 @@ def _is_sample(sample: Mapping[str, Any]) -> bool:
     )
 
 
-def shared_questions(questions: int, batch_size: int, process: int, processes: int) -> int:
+def shared_questions(
+    questions: Sequence[Question], settings: AskingSettings, process: int, processes: int
+) -> int:
     """Returns how many of the questions are in a process's share (see `AnswerLog.ask`)."""
-    return sum(map(len, _share(questions, batch_size, process, processes)))
+    return sum(map(len, _share(questions, settings, process, processes)))
 
 
-def _share(questions: int, batch_size: int, process: int, processes: int) -> list[range]:
+def _share(
+    questions: Sequence[Question], settings: AskingSettings, process: int, processes: int
+) -> list[range]:
     """Returns the indices of a process's questions, as a range per block.
 
-    Blocks are smaller if there would be too few for all processes.
+    The answers of a block arrive together if each page has its own prompt, so blocks are as long
+    then in prompts as otherwise. They are shorter if there would be too few for all processes.
     """
-    batches = -(-questions // batch_size)
-    size = batch_size * max(1, min(_BATCHES_IN_BLOCK, batches // processes))
-    starts = range(0, questions, size)[process::processes]
-    return [range(start, min(start + size, questions)) for start in starts]
+    pages = 1
+    if settings.prompts.pages == "each":
+        pages = max((len(question.documents) for question in questions), default=0) or 1
+    batch = -(-settings.batch_size // pages)  # questions whose prompts fill a batch
+    batches = -(-len(questions) // batch)
+    size = batch * max(1, min(_BATCHES_IN_BLOCK, batches // processes))
+    starts = range(0, len(questions), size)[process::processes]
+    return [range(start, min(start + size, len(questions))) for start in starts]
 
 
 def _ask_block(

@@ -202,19 +202,28 @@ def test_quotes_that_lack_their_claims_are_marked_and_declined_questions_change_
     assert not any(sample.quote_lacks_claim for samples in unmarked for sample in samples)
 
 
-@given(st.integers(0, 400), st.integers(1, 40), st.integers(1, 5))
+@given(st.integers(0, 400), st.integers(1, 40), st.integers(1, 5), st.integers(1, 4), st.booleans())
 def test_every_process_has_a_share_of_the_questions(
-    questions: int, batch_size: int, processes: int
+    count: int, batch_size: int, processes: int, pages: int, each: bool
 ) -> None:
-    shares = [_share(questions, batch_size, process, processes) for process in range(processes)]
+    question = dataclasses.replace(QUESTIONS[0], documents=(PAGE,) * pages)
+    questions = [QUESTIONS[0], *[question] * count][:count]
+    settings = AskingSettings(
+        sampling=SETTINGS,
+        prompts=PromptSettings(pages="each" if each else "together"),
+        batch_size=batch_size,
+    )
+    shares = [_share(questions, settings, process, processes) for process in range(processes)]
     indices = sorted(index for share in shares for block in share for index in block)
-    assert indices == list(range(questions))
+    assert indices == list(range(count))
     blocks = [len(block) for share in shares for block in share]
-    assert max(blocks, default=0) <= 8 * batch_size
-    if questions > (processes - 1) * batch_size:
+    prompts = pages if each and count > 1 else 1
+    batch = -(-batch_size // prompts)
+    assert max(blocks, default=0) <= 8 * batch
+    if count > (processes - 1) * batch:
         assert all(shares)
     if processes == 1:  # as full as they may be
-        assert len(blocks) == -(-questions // (8 * batch_size))
+        assert len(blocks) == -(-count // (8 * batch))
 
 
 def test_graphs_of_the_next_batch_are_built_while_one_is_answered(
