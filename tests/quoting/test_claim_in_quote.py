@@ -150,7 +150,7 @@ def test_of_several_samples_those_that_lack_their_claims_are_marked():
     questions = [[0, 1]] * 8
     marked = redrawn = 0
     for seed in range(3):
-        before, after = drawn(False, questions, 3, seed), drawn(True, questions, 3, seed)
+        before, after = drawn(False, questions, 2, seed), drawn(True, questions, 2, seed)
         for one, other in zip(before, after, strict=True):
             lacks = [not holds(s) and could_hold(s, SOURCES[s.prompt]) for s in one]
             if all(lacks):
