@@ -64,7 +64,8 @@ def quality_of(prefix: pathlib.Path) -> Quality:
     if any(line.get("reward") is None for row in rows for line in row):
         return Quality(good.mean(axis=1), None, most)
     rewards = np.array([[line["reward"] for line in row] for row in rows], float)
-    best = np.clip(best_of_n(rewards, good, [most])[:, 0], 0.0, 1.0)
+    last = np.array([[line.get("quote_lacks_claim") is True for line in row] for row in rows])
+    best = np.clip(best_of_n(rewards, good, [most], last)[:, 0], 0.0, 1.0)
     return Quality(good.mean(axis=1), best, most)
 
 

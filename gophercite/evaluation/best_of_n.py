@@ -8,13 +8,14 @@ sample is the best of exactly C(i - 1, n - 1) subsets.
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 
 def best_of_n(
     chosen_by: Float[np.ndarray, "questions samples"],
     judged_by: Float[np.ndarray, "questions samples"],
     sizes: Sequence[int],
+    last: Bool[np.ndarray, "questions samples"] | None = None,
 ) -> Float[np.ndarray, "questions sizes"]:
     """Estimates, without bias, the judged score of the best of n samples.
 
@@ -25,6 +26,8 @@ def best_of_n(
       chosen_by: score of each sample; the highest is chosen, at random on a tie.
       judged_by: judged score of each sample.
       sizes: the values of n.
+      last: samples that are chosen only if there is no other among the n, whatever their score,
+        such as those whose quote lacks their claim (`decoding.claim_in_quote`).
 
     Returns:
       The expected judged score of the best of n samples of each question.
@@ -40,6 +43,8 @@ def best_of_n(
         )
     if np.isnan(chosen_by).any():
         raise ValueError("a score to choose by is NaN")
+    if last is not None:
+        chosen_by = np.where(last, chosen_by - np.ptp(chosen_by) - 1, chosen_by)
     samples = chosen_by.shape[1]
     for n in sizes:
         if not 1 <= n <= samples:

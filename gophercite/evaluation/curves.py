@@ -90,6 +90,7 @@ def best_of(lines: Iterable[Line], score: str, good: str) -> dict[int, Estimate]
             np.array([[line[score] for line in samples]], float),
             np.array([[line[good] for line in samples]], float),
             sizes,
+            np.array([[line.get("quote_lacks_claim") is True for line in samples]]),
         )
         for samples in kept
     ]

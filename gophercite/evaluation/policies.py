@@ -56,12 +56,14 @@ class Drawn(NamedTuple):
       log_prob: the policy's own log-probability of each sample, in nats.
       good: whether each sample is supported and plausible.
       distinct: number of distinct texts among a question's samples.
+      last: whether each sample's quote lacks its claim, so that it is chosen last.
     """
 
     reward: Float[np.ndarray, "questions samples"]
     log_prob: Float[np.ndarray, "questions samples"]
     good: Bool[np.ndarray, "questions samples"]
     distinct: Float[np.ndarray, " questions"]
+    last: Bool[np.ndarray, "questions samples"]
 
 
 class Chain(NamedTuple):
@@ -157,6 +159,7 @@ class PolicyStudy:
             np.array([[line["log_prob"] for line in row] for row in rows], float),
             np.array([[line["supported"] for line in row] for row in rows], bool),
             np.array([len({line["text"] for line in row}) for row in rows], float),
+            np.array([[line.get("quote_lacks_claim") is True for line in row] for row in rows]),
         )
 
     def by_question(self, policies: Sequence[Policy], size: int) -> Float[np.ndarray, " questions"]:
@@ -169,7 +172,7 @@ class PolicyStudy:
         shares = []
         for policy in policies:
             drawn = self.drawn(policy)
-            shares.append(best_of_n(drawn.reward, drawn.good, [size])[:, 0])
+            shares.append(best_of_n(drawn.reward, drawn.good, [size], drawn.last)[:, 0])
         return np.clip(np.mean(shares, axis=0), 0.0, 1.0)
 
     def quality(self, policies: Sequence[Policy]) -> dict[int, Estimate]:
@@ -187,7 +190,8 @@ class PolicyStudy:
         shares = []
         for policy in policies:
             drawn = self.drawn(policy)
-            shares.append(best_of_n(drawn.log_prob, drawn.good, [self.samples])[:, 0])
+            of_all = best_of_n(drawn.log_prob, drawn.good, [self.samples], drawn.last)
+            shares.append(of_all[:, 0])
         return estimate(np.clip(np.mean(shares, axis=0), 0.0, 1.0).tolist())
 
     def gain(self, size: int) -> Difference:
@@ -212,7 +216,7 @@ class PolicyStudy:
         """Returns quality by coverage when the best of all samples is given only if its reward
         reaches a threshold (figure 4)."""
         drawn = self.drawn(policy)
-        best = drawn.reward.argmax(axis=1)[:, None]
+        best = np.where(drawn.last, -np.inf, drawn.reward).argmax(axis=1)[:, None]
         found = drawn.reward, drawn.good
         scores, good = (np.take_along_axis(part, best, axis=1)[:, 0] for part in found)
         return coverage_curve(scores, good)

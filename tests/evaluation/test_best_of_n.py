@@ -32,6 +32,17 @@ def test_it_is_the_mean_over_all_subsets(drawn):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@given(st.lists(st.tuples(samples, st.booleans()), min_size=1, max_size=8))
+def test_what_comes_last_is_chosen_only_alone(drawn):
+    chosen_by, judged_by = np.array([scores for scores, _ in drawn], float).T
+    last = np.array([is_last for _, is_last in drawn])
+    sizes = range(1, len(drawn) + 1)
+    found = best_of_n(chosen_by[None], judged_by[None], sizes, last[None])[0]
+    keys = list(zip((~last).tolist(), chosen_by.tolist(), strict=True))
+    expected = [brute_force(keys, judged_by, n) for n in sizes]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_many_samples_neither_overflow_nor_lose_precision():
     scores = np.arange(2000.0)[None]
     found = best_of_n(scores, scores, [1, 2, 1000, 2000])[0]

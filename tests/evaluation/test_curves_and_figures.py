@@ -36,6 +36,17 @@ def test_the_best_of_n_by_each_score() -> None:
     assert curves.best_of([line(0, 0.0, None)], "log_prob", "supported") == {}
 
 
+def test_a_sample_whose_quote_lacks_its_claim_is_the_best_only_alone() -> None:
+    marked = [
+        {**each, "quote_lacks_claim": True} if each["log_prob"] == 0 else each for each in SAMPLES
+    ]
+    found = curves.best_of(marked, "log_prob", "supported")
+    # The likeliest is marked, and the next one is wrong; the other good one is the least likely.
+    assert {size: share.mean for size, share in found.items()} == pytest.approx(
+        {1: 0.5, 2: 1 / 6, 4: 0.0}
+    )
+
+
 def test_questions_with_more_samples_count_with_all_of_them() -> None:
     """Lines come with the likeliest first: the first four would be the best four."""
     many = [line(2, -n, n < 4) for n in range(8)]

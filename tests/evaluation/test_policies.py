@@ -51,6 +51,30 @@ def rows(table) -> dict[str, list[str]]:
     return {first: rest for first, *rest in table.rows}
 
 
+def test_samples_whose_quotes_lack_their_claims_are_chosen_last() -> None:
+    """The last of four has the highest reward, the second the highest likelihood."""
+
+    def best(marked: int) -> tuple[float, float, float]:
+        lines = [
+            {**line, "quote_lacks_claim": True} if place % 4 == marked else line
+            for place, line in enumerate(samples("+-+- -++- -+-+"))
+        ]
+        before = Policy("SFT", lines, samples("- + +"))
+        study = PolicyStudy([Chain(before, FIRST)])
+        curve = study.coverage(before)
+        return (
+            study.quality([before])[4].mean,
+            study.likeliest([before]).mean,
+            float(curve.quality[-1]),
+        )
+
+    # The fourth is good once in three, the third twice; the second twice, then the first or third.
+    assert best(0) == pytest.approx((1 / 3, 2 / 3, 1 / 3))
+    assert best(3) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
+    first_or_third = (1 + 1 / 2 + 0) / 3
+    assert best(1) == pytest.approx((1 / 3, first_or_third, 1 / 3))
+
+
 def test_the_best_of_n_agrees_with_all_choices_of_n() -> None:
     study = PolicyStudy(BOTH)
     assert (study.samples, study.sizes) == (4, [1, 2, 4])
