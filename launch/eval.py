@@ -190,7 +190,7 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     add(
         "--claim-in-quote",
         action=yes_or_no,
-        help="a constrained quote must contain its claim if the claim occurs in the pages "
+        help="the quote of a constrained answer must contain its claim if that is in the pages "
         "(default: yes)",
     )
     add(

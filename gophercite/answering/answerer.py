@@ -78,8 +78,8 @@ class AnsweringSettings:
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
       sampling: how tokens are drawn.
-      claim_in_quote: whether a quote must contain its claim where some quote of the prompt could
-        (`decoding.claim_in_quote`).
+      claim_in_quote: whether an answer's quote must contain its claim where some quote of the
+        prompt could; other samples whose quotes don't are marked (`decoding.claim_in_quote`).
       quotes: what answers may look like.
       contexts: how pages are cut.
     """

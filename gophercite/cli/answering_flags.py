@@ -99,7 +99,7 @@ def _add_answers(group: argparse._ActionsContainer) -> None:
         "--claim-in-quote",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="a quote must contain its claim if the claim occurs in the pages (default: yes)",
+        help="an answer's quote must contain its claim if that occurs in the pages (default: yes)",
     )
 
 
