@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Int, Int32, UInt8, UInt32
+from numpy.typing import ArrayLike
 
 from gophercite.native import native
 from gophercite.quoting.claims import CLOSED, DEAD, ClaimAutomaton
@@ -49,37 +50,23 @@ class TokenTrie:
     def build(cls, vocabulary: Spellings) -> "TokenTrie":
         """Builds a vocabulary's trie; special tokens, which have no bytes, are not in it."""
         spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
-        spelled, spelling = spell_tokens(vocabulary)
+        spelled, spelling = _joined(spellings)
         rank = sorted((id for id, text in enumerate(spellings) if text), key=spellings.__getitem__)
-        parents, bytes_, ends_at = [], [], []
-        path: list[int] = []  # nodes along the previous spelling, which shares a prefix with it
-        before = b""
-        for id in rank:
-            text = spellings[id]
-            shared = 0
-            while shared < min(len(text), len(before)) and text[shared] == before[shared]:
-                shared += 1
-            del path[shared:]
-            for byte in text[shared:]:
-                parents.append(path[-1] if path else 0)
-                bytes_.append(byte)
-                path.append(len(parents))  # the root is 0
-            ends_at.append(path[-1])
-            before = text
+        token = np.array(rank, np.int32)
+        parents, bytes_, ends_at = _grow(token, spelled, spelling)
         nodes = len(parents) + 1
-        order = np.argsort(np.array(parents, np.int64), kind="stable")  # bytes rise within a node
-        word = (np.array(parents), np.array(bytes_, np.uint8) >> 5)
-        follows = np.zeros((nodes, 8), np.uint32)
-        in_word = np.zeros((nodes, 8), np.uint8)
-        np.bitwise_or.at(follows, word, np.uint32(1) << (np.array(bytes_, np.uint32) & 31))
-        np.add.at(in_word, word, 1)
+        order = np.argsort(parents, kind="stable")  # bytes rise within a node
+        word = parents * 8 + (bytes_ >> 5)
+        follows = np.zeros(nodes * 8, np.uint32)
+        np.bitwise_or.at(follows, word, np.uint32(1) << (bytes_ & 31).astype(np.uint32))
+        in_word = np.bincount(word, minlength=nodes * 8).astype(np.uint8).reshape(nodes, 8)
         return cls(
             children=_starts(parents, nodes),
             child=(order + 1).astype(np.int32),
-            follows=follows,
+            follows=follows.reshape(nodes, 8),
             before=np.cumsum(in_word, axis=1, dtype=np.uint8) - in_word,
             ends=_starts(ends_at, nodes),
-            token=np.array(rank, np.int32)[np.argsort(ends_at, kind="stable")],
+            token=token[np.argsort(ends_at, kind="stable")],
             spelled=spelled,
             spelling=spelling,
         )
@@ -89,10 +76,52 @@ def spell_tokens(
     vocabulary: Spellings,
 ) -> tuple[Int32[np.ndarray, " size_and_one"], UInt8[np.ndarray, " bytes"]]:
     """Where each token's bytes begin, and the bytes of all tokens; special tokens have none."""
-    spellings = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
+    return _joined([vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)])
+
+
+def _joined(
+    spellings: list[bytes],
+) -> tuple[Int32[np.ndarray, " size_and_one"], UInt8[np.ndarray, " bytes"]]:
     spelled = np.zeros(len(spellings) + 1, np.int32)
     np.cumsum([len(spelling) for spelling in spellings], out=spelled[1:])
     return spelled, np.frombuffer(b"".join(spellings), np.uint8)
+
+
+@native
+def _grow(
+    token: np.ndarray, spelled: np.ndarray, spelling: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Adds tokens, which are sorted by their bytes, to an empty trie.
+
+    Returns:
+      The parent and the byte of each node but the root, and the node at which each token ends.
+    """
+    parents = np.empty(len(spelling), np.int32)
+    bytes_ = np.empty(len(spelling), np.uint8)
+    ends_at = np.empty(len(token), np.int32)
+    path = np.zeros(1, np.int32)  # nodes along the token before, which shares a prefix with it
+    nodes, before, length_before = 1, 0, 0
+    for index in range(len(token)):
+        begin = spelled[token[index]]
+        length = spelled[token[index] + 1] - begin
+        if length >= len(path):
+            longer = np.zeros(2 * length, np.int32)
+            longer[: len(path)] = path
+            path = longer
+        shared = 0
+        while (
+            shared < min(length, length_before)
+            and spelling[begin + shared] == spelling[before + shared]
+        ):
+            shared += 1
+        for depth in range(shared, length):
+            parents[nodes - 1] = path[depth]
+            bytes_[nodes - 1] = spelling[begin + depth]
+            path[depth + 1] = nodes  # the root is 0
+            nodes += 1
+        ends_at[index] = path[length]
+        before, length_before = begin, length
+    return parents[: nodes - 1], bytes_[: nodes - 1], ends_at
 
 
 @native
@@ -116,7 +145,7 @@ def trie_child(
     return child[children[node] + before[node, word] + ((bits * 0x01010101 >> 24) & 0xFF)]
 
 
-def _starts(owners: list[int], nodes: int) -> Int[np.ndarray, " nodes_and_one"]:
+def _starts(owners: ArrayLike, nodes: int) -> Int[np.ndarray, " nodes_and_one"]:
     starts = np.zeros(nodes + 1, np.int32)
     np.cumsum(np.bincount(owners, minlength=nodes), out=starts[1:])
     return starts

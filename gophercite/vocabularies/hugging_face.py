@@ -1,5 +1,6 @@
 """Hugging Face `tokenizer.json`: byte-level BPE, and metaspace models with byte fallback."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -71,11 +72,8 @@ class HuggingFaceVocabulary(Vocabulary):
         add_bos_token: bool | None = None,
     ) -> None:
         self._json = tokenizer_json  # written back unchanged by `save`
-        settings = _read_settings(tokenizer_json)
-        self.dummy_prefix = _remove_dummy_prefix(settings)
+        settings, self.dummy_prefix, self._tokenizer = _read_tokenizer(tokenizer_json)
         self.splits_words, self.word = _splits_before_spaces(settings), _UP_TO_A_SPACE
-        settings["truncation"] = settings["padding"] = None
-        self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
         # `</s>` in a page must not end the response.
         self._tokenizer.encode_special_tokens = True
 
@@ -134,12 +132,20 @@ class HuggingFaceVocabulary(Vocabulary):
         return next((id for id in ids if id is not None), None)
 
 
-def _read_settings(tokenizer_json: str) -> dict[str, Any]:
+def _read_tokenizer(tokenizer_json: str) -> tuple[dict[str, Any], bool, tokenizers.Tokenizer]:
+    """Reads a tokenizer that puts no space before the first word, and neither cuts nor pads.
+
+    Returns:
+      Its settings, whether it had such a space, and the tokenizer.
+    """
     try:
-        tokenizers.Tokenizer.from_str(tokenizer_json)
-        return json.loads(tokenizer_json)
+        settings = json.loads(tokenizer_json)
+        had_dummy_prefix = _remove_dummy_prefix(settings)
+        settings["truncation"] = settings["padding"] = None
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
     except Exception as error:  # the library raises plain `Exception`
         raise VocabularyError(f"this is not a tokenizer.json ({error})") from None
+    return settings, had_dummy_prefix, tokenizer
 
 
 def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:
@@ -224,7 +230,7 @@ def _bytes_of_tokens(
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     added = tokenizer.get_added_tokens_decoder()
     byte_level = _is_byte_level(settings)
-    byte_of_character = _byte_of_character()
+    byte_characters = _byte_characters()
     size = max(vocabulary.values(), default=-1) + 1
     if not 0 < size <= MAXIMUM_SIZE:
         raise VocabularyError(
@@ -237,13 +243,22 @@ def _bytes_of_tokens(
             result[id] = None if added[id].special else added[id].content.encode("utf-8")
         elif byte_level:
             # A token with another character can't come from text; it stays None.
-            if all(character in byte_of_character for character in token):
-                result[id] = bytes(byte_of_character[character] for character in token)
+            with contextlib.suppress(UnicodeEncodeError):
+                result[id] = token.translate(byte_characters).encode("latin-1")
         elif (byte := byte_of_piece(token)) is not None:
             result[id] = bytes([byte])
         else:
             result[id] = token.replace(_SPACE, " ").encode("utf-8")
     return result
+
+
+def _byte_characters() -> dict[int, int]:
+    """For `str.translate`: each character of the alphabet to the one whose code is its byte.
+
+    Other characters that Latin-1 could encode go to one that it can't.
+    """
+    alphabet = {ord(character): byte for character, byte in _byte_of_character().items()}
+    return dict.fromkeys(range(BYTES), 0xFFFF) | alphabet
 
 
 def _byte_of_character() -> dict[str, int]:
