@@ -53,3 +53,16 @@ def _forget_what_is_stale(sources: pathlib.Path, kept: str) -> None:
     written = stamp.with_suffix(f".{os.getpid()}")
     written.write_text(together.hexdigest())
     written.replace(stamp)
+
+
+def load_numba() -> None:
+    """Loads what numba loads at the first call of a `native` function, which takes 0.3 s.
+
+    Another thread can do it, while this one waits for files or a device.
+    """
+    _nothing()
+
+
+@native
+def _nothing() -> None:
+    pass

@@ -1,11 +1,14 @@
 """Loads an answerer from folders, its models on one device or sharded over several."""
 
+from concurrent import futures
+
 import jax
 from etils import epath
 
 from gophercite.answering.answerer import Answerer, AnsweringSettings
 from gophercite.model_folders.folder import Model, load_model, load_reward_model
 from gophercite.model_folders.placement import folder_shardings
+from gophercite.native import load_numba
 from gophercite.partitioning import Partitioner, make_mesh
 
 
@@ -103,7 +106,9 @@ def load_answerer(
       ValueError: the mesh does not divide a model's attention heads.
       ModelFolderError, TensorFileError, CheckpointError: there is no such model.
     """
-    answering, judge = load_models(model, reward_model, partitioner)
+    with futures.ThreadPoolExecutor(1) as beside:
+        beside.submit(load_numba)  # for the quote constraint
+        answering, judge = load_models(model, reward_model, partitioner)
     return Answerer(
         answering,
         settings,

@@ -213,7 +213,7 @@ class CommandConstraint:
                 name: jnp.asarray(getattr(host, name)) for name in _SHARED
             }
             host = host._replace(**self._shared)
-            on_device: QuoteTables = jax.tree.map(jnp.asarray, host)
+            on_device: QuoteTables = jax.device_put(host)
             self._last = list(graphs), on_device
             return on_device
 

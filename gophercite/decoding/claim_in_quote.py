@@ -14,6 +14,7 @@ white space between them do not matter.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import jax
@@ -322,7 +323,12 @@ def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
 
 def by_sample(quotes: QuoteTables, samples: int) -> QuoteTables:
     """The same tables, with a start node for each sample instead of one for each prompt."""
-    return quotes._replace(first=jnp.repeat(quotes.first[:, None], samples, axis=1))
+    return quotes._replace(first=_repeated(quotes.first, samples))
+
+
+@partial(jax.jit, static_argnums=1)
+def _repeated(first: Int[Array, " prompts"], samples: int) -> Int[Array, "prompts samples"]:
+    return jnp.repeat(first[:, None], samples, axis=1)
 
 
 def _single(text: str) -> Evidence | None:

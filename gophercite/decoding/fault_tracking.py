@@ -193,7 +193,7 @@ class FaultTracker:
 
     def tables(self, graphs: Sequence[FaultGraph]) -> FaultTables:
         """`host_tables` on the device, padded to powers of two so that few programs compile."""
-        made: FaultTables = jax.tree.map(jnp.asarray, self.host_tables(graphs))
+        made: FaultTables = jax.device_put(self.host_tables(graphs))
         return made
 
     def host_tables(

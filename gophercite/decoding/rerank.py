@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
-from scipy.special import expit
 
 from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
 from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
@@ -125,7 +124,7 @@ def sample_in_turn(
     else:
         in_flight = slots(max_num_seqs, whole, most)
     filled = _filled_up(quotes, each * missing)
-    keys = _keys_of_prompts(jnp.concatenate([keys, *[keys[:1]] * missing]), each)
+    keys = _keys_of_prompts(keys, missing, each)
     counts = counts + [0] * (each * missing)
     draw = partial(
         sample,
@@ -171,8 +170,15 @@ def _candidate(
     return Candidate(prompt, tokens, text, log_prob, constrained, lacks_claim)
 
 
-def _keys_of_prompts(keys: Key[Array, " questions"], each: int) -> Key[Array, " prompts"]:
-    """Folds each prompt's index within its question into the question's key."""
+@partial(jax.jit, static_argnums=(1, 2))
+def _keys_of_prompts(
+    keys: Key[Array, " questions"], missing: int, each: int
+) -> Key[Array, " prompts"]:
+    """Folds each prompt's index within its question into the question's key.
+
+    The first question's key serves `missing` more questions, which pad the batch.
+    """
+    keys = jnp.concatenate([keys, *[keys[:1]] * missing])
     of_question = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return jax.vmap(of_question, in_axes=(0, None))(keys, jnp.arange(each)).reshape(-1)
 
@@ -261,7 +267,7 @@ class Scorer:
             verdict = on_host(
                 mesh, _judge(judge, self._model.params, *on_all(mesh, (rows, lengths)))
             )
-            both = expit(verdict.supported_and_plausible)
+            both = np.asarray(jax.nn.sigmoid(verdict.supported_and_plausible))
             verdicts |= zip(batch, zip(verdict.reward, both, strict=True), strict=False)
         found = np.array([verdicts[tokens] for tokens in encoded], float).reshape(-1, 2)
         return Rewards(found[:, 0], found[:, 1])

@@ -15,6 +15,7 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -174,16 +175,17 @@ def load_model(
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         shardings = jax.tree.map(lambda _: here, needed)
     provenance = dict(description.provenance)
-    if description.parameters is not None:
-        params = _read_stored(root, needed, description.parameters, shardings)
-    elif description.base is not None:
-        params, provenance["step"] = _read_adapted(root, description, needed, shardings)
-    else:
-        step = find_checkpoint(root, jax.eval_shape(merge_layers, needed))
-        params = _read_checkpoint(root, step, needed, shardings)
-        provenance["step"] = step
-    vocabulary = _read_vocabulary(root / VOCABULARY, description)
-    return Model(transformer, params, vocabulary, provenance)
+    with futures.ThreadPoolExecutor(1) as beside:
+        vocabulary = beside.submit(_read_vocabulary, root / VOCABULARY, description)
+        if description.parameters is not None:
+            params = _read_stored(root, needed, description.parameters, shardings)
+        elif description.base is not None:
+            params, provenance["step"] = _read_adapted(root, description, needed, shardings)
+        else:
+            step = find_checkpoint(root, jax.eval_shape(merge_layers, needed))
+            params = _read_checkpoint(root, step, needed, shardings)
+            provenance["step"] = step
+        return Model(transformer, params, vocabulary.result(), provenance)
 
 
 def load_reward_model(
@@ -244,7 +246,7 @@ def _read_stored(
     reader = TensorReader(root, stored)
     _check_together(reader, {name: array.shape for name, array in merged.items()}, shardings)
 
-    def read(path: tuple[Any, ...], array: jax.ShapeDtypeStruct, sharding: Any) -> jax.Array:
+    def request(path: tuple[Any, ...], array: jax.ShapeDtypeStruct, sharding: Any) -> Any:
         part, *rest = (key.key for key in path)
         layers = None
         if part == FROZEN:
@@ -252,9 +254,11 @@ def _read_stored(
         elif part == TRAINED:
             layers = slice(frozen, frozen + array.shape[0])
         name = "/".join((TRAINED if part == FROZEN else part, *rest))
-        return reader.read(name, merged[name].shape, sharding, array.dtype, layers)
+        return name, merged[name].shape, sharding, array.dtype, layers
 
-    return jax.tree_util.tree_map_with_path(read, needed, shardings)
+    requests = jax.tree_util.tree_map_with_path(request, needed, shardings)
+    arrays = reader.read_all(jax.tree.leaves(requests, is_leaf=lambda x: isinstance(x, tuple)))
+    return jax.tree.unflatten(jax.tree.structure(needed), arrays)
 
 
 def _check_together(
@@ -268,15 +272,14 @@ def _check_together(
     devices = {d for s in jax.tree.leaves(shardings) for d in s.device_set}
     processes = sorted({device.process_index for device in devices})
     if len(processes) == 1:
-        for name, shape in shapes.items():
-            reader.check(name, shape)
+        reader.check_all(shapes)
         return
     # This assumes that all processes are here; otherwise placing the parameters would hang, too.
     names = sorted(shapes, key=lambda name: (-math.prod(shapes[name]), name))
     found: TensorFileError | None = None
     try:
-        for name in names[processes.index(jax.process_index()) :: len(processes)]:
-            reader.check(name, shapes[name])
+        mine = names[processes.index(jax.process_index()) :: len(processes)]
+        reader.check_all({name: shapes[name] for name in mine})
     except TensorFileError as error:
         found = error
     failed = multihost_utils.process_allgather(np.int32(found is not None))

@@ -78,8 +78,7 @@ class _Files:
         compare_names(root, shapes.keys(), stored.keys())
         self._shapes = shapes
         self._reader = TensorReader(root, stored)
-        for name, shape in shapes.items():
-            self._reader.check(name, shape)
+        self._reader.check_all(shapes)
 
     def __call__(self, name: str, index: Index) -> np.ndarray:
         return self._reader.part(name, self._shapes[name], index)

@@ -97,7 +97,7 @@ class StoredTensor(NamedTuple):
             return self.read((slice(first, first + 1), *rest), dtype)[0]
         begin, end, _ = first.indices(self.shape[0])
         whole = np.broadcast_to(np.zeros((), np.bool_), (max(0, end - begin), *self.shape[1:]))
-        result = np.empty(whole[(slice(None), *rest)].shape, dtype or DTYPES[self.dtype])
+        result = _aligned(whole[(slice(None), *rest)].shape, dtype or DTYPES[self.dtype])
         for places, values in self.chunks(first):
             result[places] = values[(slice(None), *rest)]
         return result
@@ -105,6 +105,17 @@ class StoredTensor(NamedTuple):
     @property
     def _row_bytes(self) -> int:
         return DTYPES[self.dtype].itemsize * math.prod(self.shape[1:])
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An uninitialised array that begins at a multiple of 64 bytes.
+
+    `jax.device_put` copies others to a CPU device, which for a model takes longer than reading it.
+    """
+    length = np.dtype(dtype).itemsize * math.prod(shape)
+    memory = np.empty(length + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + length].view(dtype).reshape(shape)
 
 
 class TensorFile:

@@ -10,7 +10,8 @@ import json
 import math
 import pathlib
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple
 
 import jax
@@ -39,6 +40,10 @@ __all__ = [
 ]
 
 FILE_BYTES = 4 * 10**9
+
+# Hashing and copying run without Python's lock, one core for each tensor. More threads would have
+# more slices in host memory at once.
+_THREADS = 4
 
 
 class Stored(NamedTuple):
@@ -251,16 +256,36 @@ class TensorReader:
         """
         return self._tensor(name, shape).read(index)
 
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Checks a tensor's bytes against its digest.
+    def read_all(
+        self, requests: Sequence[tuple[str, tuple[int, ...], jax.sharding.Sharding, Any, Any]]
+    ) -> list[jax.Array]:
+        """Reads several tensors, a few at a time.
 
         Args:
-          name: name of a stored tensor.
-          shape: its shape in the architecture.
+          requests: the arguments of `read` for each.
+
+        Returns:
+          The arrays, in order.
 
         Raises:
-          TensorFileError: as in `read`, or the digest differs.
+          TensorFileError: as in `read`.
         """
+        with futures.ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(lambda request: self.read(*request), requests))
+
+    def check_all(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Checks tensors' bytes against their digests, a few at a time.
+
+        Args:
+          shapes: the shapes in the architecture of stored tensors, by name.
+
+        Raises:
+          TensorFileError: as in `read`, or a digest differs; the first in order is reported.
+        """
+        with futures.ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self._check, shapes.keys(), shapes.values()))
+
+    def _check(self, name: str, shape: tuple[int, ...]) -> None:
         digest = hashlib.sha256()
         for _, values in self._tensor(name, shape).chunks():
             digest.update(_bytes(values))

@@ -10,7 +10,6 @@ every sample is legal.
 from collections.abc import Mapping, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gophercite.documents import Document, Window
@@ -150,7 +149,8 @@ class QuoteConstraint:
         Raises:
           NoLegalAnswer: some prompt's shortest answer has more than `max_tokens` tokens.
         """
-        made: QuoteTables = jax.tree.map(jnp.asarray, self.host_tables(graphs, max_tokens))
+        # `jnp.asarray` would compile a program for each array.
+        made: QuoteTables = jax.device_put(self.host_tables(graphs, max_tokens))
         return made
 
     def host_tables(
