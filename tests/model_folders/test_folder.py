@@ -349,3 +349,12 @@ def test_large_models_are_spread_over_files(tmp_path: pathlib.Path) -> None:
         np.testing.assert_array_equal(reader.read(name, array.shape, here), array)
     part = reader.read("part/3", (4, 8), here, layers=slice(1, 3))
     np.testing.assert_array_equal(part, np.full((2, 8), 3, np.float32))
+
+
+def test_what_is_read_goes_to_a_cpu_device_without_a_copy(tmp_path: pathlib.Path) -> None:
+    arrays = {str(rows): jnp.ones((rows, 3), jnp.bfloat16) for rows in range(1, 30)}
+    reader = TensorReader(tmp_path, write_tensors(tmp_path, "parameters", arrays))
+    for name, array in arrays.items():
+        values = reader.part(name, array.shape, (slice(None), slice(None)))
+        placed = jax.device_put(values, jax.devices("cpu")[0])
+        assert placed.unsafe_buffer_pointer() == values.ctypes.data

@@ -223,6 +223,16 @@ def test_what_is_no_vocabulary_is_named(tmp_path: pathlib.Path) -> None:
         load_vocabulary(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name", ["a b", "a\x00", "\xa0", "a\xad", "\u0144", "\u2581a", "a\uffff", "\U0001f600"]
+)
+def test_a_byte_level_token_with_a_character_that_is_no_byte_spells_nothing(name: str) -> None:
+    content = json.loads(byte_level_json())
+    id = len(content["model"]["vocab"]) + 10
+    content["model"]["vocab"][name] = id
+    assert HuggingFaceVocabulary(json.dumps(content)).token_bytes(id) is None
+
+
 def test_tokenizers_that_cannot_spell_everything_are_refused(tmp_path: pathlib.Path) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
