@@ -69,7 +69,7 @@ def log_probs(
         pad_id=vocabulary.pad_id,
     ).log_probs[: len(texts)]
     first, *others = texts
-    same = min(map(len, texts))
+    same = min(map(len, texts)) - 1  # at least the end differs
     for other in others:
         same = min(same, next((i for i in range(same) if other[i] != first[i]), same))
     sums = found[:, same:].sum(axis=1)
