@@ -146,19 +146,32 @@ def table(found: dict[str, list[Choice]]) -> Table:
     return Table(["chosen by", *names], rows)
 
 
-def main() -> None:
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser of the flags that name models and questions."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("--model", required=True, help="the model's folder, or its training run's")
     add("--reward-model", help="the reward model's folder, or its training run's")
     add("--questions", required=True, help="questions with answers, JSON lines")
+    add("--limit", type=int, default=100, help="questions, spread over the file (default: 100)")
+    return parser
+
+
+def spread(questions: str, limit: int) -> list[records.Question]:
+    """At most `limit` questions with answers, spread over their file."""
+    every = [q for q in records.read(questions, records.Question) if q.answers]
+    return every[:: max(1, len(every) // limit)][:limit]
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    add = parser.add_argument
     add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
     add("--articles", action="store_true", help="index all documents of a title as one")
     add("--pages", type=int, default=5, help="pages of a question (default: 5)")
     add("--joint", action="store_true", help="put all pages of a question into one prompt")
-    add("--limit", type=int, default=100, help="questions, spread over the file (default: 100)")
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add("--max-tokens", type=int, default=96, help="longest answer (default: 96)")
@@ -166,8 +179,7 @@ def main() -> None:
     add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
     flags = parser.parse_args()
 
-    every = [q for q in records.read(flags.questions, records.Question) if q.answers]
-    chosen = every[:: max(1, len(every) // flags.limit)][: flags.limit]
+    chosen = spread(flags.questions, flags.limit)
     documents = {
         document.id: document for file in flags.index for document in records.read(file, Document)
     }

@@ -16,18 +16,17 @@ Prints how often a quote contains an accepted answer, how often it does and the 
 how often it contains the claim, with 90 % intervals (Wilson's).
 """
 
-import argparse
-import sys
+import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from choosing import parser_of, spread  # which puts the repository on the path
 
 from gophercite import evidence, records
 from gophercite.answering.answerer import Answerer, AnsweringSettings, Prepared
+from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages
+from gophercite.cli.sources import keep_compiled_programs
 from gophercite.decoding.claim_in_quote import holds_claim
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -35,11 +34,13 @@ from gophercite.decoding.scoring import score
 from gophercite.evaluation.intervals import estimate
 from gophercite.evidence import Evidence
 from gophercite.model_folders.folder import Model, load_model, load_reward_model
+from gophercite.records.answers import Answer
 from gophercite.reports.tables import Table
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.text.answer_matching import contains_answer, exact_match
 from gophercite.text.sentences import sentence_spans
 
+BATCH = 16  # questions that are answered together
 ROWS = 8  # the number of sentences is rounded up to a multiple of this, so that few programs serve
 
 
@@ -80,69 +81,90 @@ def standardised(values: np.ndarray) -> np.ndarray:
     return (values - values.mean()) / max(float(values.std()), 1e-6)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def answers(
+    model: Model, questions: Sequence[records.Question], max_tokens: int, claim_in_quote: bool
+) -> tuple[Answerer, list[Answer]]:
+    """Each question's greedy answer from its first page, and what drew them."""
+    sampling = SamplingSettings(max_tokens, 0.0)
+    answerer = Answerer(
+        model, AnsweringSettings(1, claim_in_quote=claim_in_quote, sampling=sampling)
     )
-    add = parser.add_argument
-    add("--model", required=True, help="the model's folder, or its training run's")
-    add("--reward-model", help="the reward model's folder, or its training run's")
-    add("--questions", required=True, help="questions with answers and pages, JSON lines")
-    add("--limit", type=int, default=100, help="questions, spread over the file (default: 100)")
-    add("--max-tokens", type=int, default=128, help="longest answer (default: 128)")
-    flags = parser.parse_args()
+    asked = [Asked(q.question, lambda q=q: own_page(q), 0) for q in questions]
+    return answerer, list(answer_each(answerer, asked, batch_size=BATCH))
 
-    every = [q for q in records.read(flags.questions, records.Question) if q.answers]
-    chosen = every[:: max(1, len(every) // flags.limit)][: flags.limit]
-    model = load_model(flags.model)
-    scorer = Scorer(load_reward_model(flags.reward_model)) if flags.reward_model else None
-    sampling = SamplingSettings(flags.max_tokens, 0.0)
-    free, holding = (
-        Answerer(model, AnsweringSettings(1, claim_in_quote=held, sampling=sampling))
-        for held in (False, True)
-    )
-    rows: dict[str, list[list[float]]] = {}
-    for number, question in enumerate(chosen):
-        found = FoundPages(tuple(map(SearchResult, question.documents[:1])))
-        prepared = free.prepare(question.question, found)
-        if not prepared.contexts:
-            continue
-        batch = free.batch([prepared])
-        drawn = [answerer.answer_batch(batch, [0])[0].citations[0] for answerer in (free, holding)]
-        claim, title = drawn[0].claim, drawn[0].title
-        quotes = dict(
-            zip(
-                ("as decoded", "decoded, contains the claim"), (d.quote for d in drawn), strict=True
-            )
-        )
-        triples = evidences(prepared, claim, title)
-        if not triples:
-            continue
-        sums, means = log_probs(model, prepared, triples)
-        scores = {"the most likely sentence, mean": means, "the most likely sentence, sum": sums}
-        if scorer is not None:
-            rewards = scorer.score_each([(question.question, (one,)) for one in triples]).reward
+
+def own_page(question: records.Question) -> FoundPages:
+    return FoundPages(tuple(map(SearchResult, question.documents[:1])))
+
+
+@dataclasses.dataclass
+class Case:
+    """One question: its claim with every sentence, and the two decoded quotes."""
+
+    question: records.Question
+    triples: list[Evidence]
+    sums: np.ndarray
+    means: np.ndarray
+    decoded: dict[str, str]
+
+    def quotes(self, rewards: np.ndarray | None) -> dict[str, str]:
+        """The quote that each way chooses."""
+        scores = {
+            "the most likely sentence, mean": self.means,
+            "the most likely sentence, sum": self.sums,
+        }
+        if rewards is not None:
             scores["the sentence with the highest reward"] = rewards
-            scores["the highest reward and mean"] = standardised(rewards) + standardised(means)
-        holds = np.array([holds_claim(one.quote, claim) for one in triples])
+            both = standardised(rewards) + standardised(self.means)
+            scores["the highest reward and mean"] = both
+        holds = np.array([holds_claim(one.quote, one.claim) for one in self.triples])
+        quotes = dict(self.decoded)
         for way, values in scores.items():
-            quotes[way] = triples[int(values.argmax())].quote
+            quotes[way] = self.triples[int(values.argmax())].quote
             among = np.where(holds, values, -np.inf) if holds.any() else values
-            quotes[f"{way}, that contains the claim"] = triples[int(among.argmax())].quote
-        exact = exact_match(claim, question.answers)
-        for way, quote in quotes.items():
-            answered = contains_answer(quote, question.answers)
+            quotes[f"{way}, that contains the claim"] = self.triples[int(among.argmax())].quote
+        return quotes
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--max-tokens", type=int, default=128, help="longest answer (default: 128)")
+    flags = parser.parse_args()
+    keep_compiled_programs()
+    chosen = spread(flags.questions, flags.limit)
+    model = load_model(flags.model)
+    free, first = answers(model, chosen, flags.max_tokens, claim_in_quote=False)
+    _, holding = answers(model, chosen, flags.max_tokens, claim_in_quote=True)
+    cases = []
+    for question, one, other in zip(chosen, first, holding, strict=True):
+        if one.declined:
+            continue
+        prepared = free.prepare(question.question, own_page(question))
+        (said,), (again,) = one.citations, other.citations
+        triples = evidences(prepared, said.claim, said.title)
+        if triples:
+            decoded = {"as decoded": said.quote, "decoded, contains the claim": again.quote}
+            cases.append(Case(question, triples, *log_probs(model, prepared, triples), decoded))
+    rewards: list[np.ndarray] = []
+    if flags.reward_model:
+        scorer = Scorer(load_reward_model(flags.reward_model))
+        every = scorer.score_each([(c.question.question, (t,)) for c in cases for t in c.triples])
+        rewards = np.split(every.reward, np.cumsum([len(c.triples) for c in cases])[:-1])
+    rows: dict[str, list[list[float]]] = {}
+    for number, case in enumerate(cases):
+        claim, accepted = case.triples[0].claim, case.question.answers
+        exact = exact_match(claim, accepted)
+        for way, quote in case.quotes(rewards[number] if rewards else None).items():
+            answered = contains_answer(quote, accepted)
             figures = [answered, answered and exact, holds_claim(quote, claim)]
             rows.setdefault(way, []).append(list(map(float, figures)))
-        if sys.stderr.isatty():
-            print(f"\r{number + 1}/{len(chosen)}", end="", file=sys.stderr)
     names = ["quote contains an answer %", "that, and claim exact %", "quote contains the claim %"]
     cells = [
         [way, *(str(estimate(list(column))) for column in zip(*of, strict=True))]
         for way, of in rows.items()
     ]
     print(Table(["quote", *names], cells).markdown(), end="")
-    print(f"{len(next(iter(rows.values())))} of {len(chosen)} questions")
+    print(f"{len(cases)} of {len(chosen)} questions")
 
 
 if __name__ == "__main__":
