@@ -283,9 +283,18 @@ class TensorReader:
           TensorFileError: as in `read`, or a digest differs; the first in order is reported.
         """
         with futures.ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._check, shapes.keys(), shapes.values()))
+            list(pool.map(self.check, shapes.keys(), shapes.values()))
 
-    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Checks a tensor's bytes against its digest.
+
+        Args:
+          name: name of a stored tensor.
+          shape: its shape in the architecture.
+
+        Raises:
+          TensorFileError: as in `read`, or the digest differs.
+        """
         digest = hashlib.sha256()
         for _, values in self._tensor(name, shape).chunks():
             digest.update(_bytes(values))

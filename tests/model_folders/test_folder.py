@@ -345,10 +345,20 @@ def test_large_models_are_spread_over_files(tmp_path: pathlib.Path) -> None:
     reader = TensorReader(tmp_path, stored)
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     for name, array in arrays.items():
-        reader.check_all({name: array.shape})
+        reader.check(name, array.shape)
         np.testing.assert_array_equal(reader.read(name, array.shape, here), array)
     part = reader.read("part/3", (4, 8), here, layers=slice(1, 3))
     np.testing.assert_array_equal(part, np.full((2, 8), 3, np.float32))
+
+
+def test_of_several_damaged_tensors_the_first_is_named(tmp_path: pathlib.Path) -> None:
+    # Threads check the small ones sooner.
+    arrays = {f"{i}": jnp.zeros(2**20 if i == 1 else 4, jnp.float32) for i in range(6)}
+    stored = write_tensors(tmp_path, "parameters", arrays)
+    damaged = {name: each._replace(sha256="0" * 64) for name, each in stored.items() if name != "0"}
+    reader = TensorReader(tmp_path, stored | damaged)
+    with pytest.raises(TensorFileError, match="tensor '1' is damaged"):
+        reader.check_all({name: array.shape for name, array in arrays.items()})
 
 
 def test_what_is_read_goes_to_a_cpu_device_without_a_copy(tmp_path: pathlib.Path) -> None:
