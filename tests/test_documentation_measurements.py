@@ -11,7 +11,7 @@ import pytest
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 INDEX = DOCS / "measurements.md"
 PAGES = sorted((DOCS / "measurements").glob("*.md"))
-COLUMNS = ["Figure", "Value", "Aim", "Peer (same run)", "Command", "Date", "Machine"]
+COLUMNS = ["Figure", "Value", "Aim", "Compared with", "Command", "Date", "Machine"]
 HEADLINES = ["Page" if column == "Command" else column for column in COLUMNS]
 MACHINES = ["Name", "What it is"]
 LONGEST_CELL = 120
