@@ -1,18 +1,13 @@
 """Models cut over devices answer as they do on one, and no device holds a whole one."""
 
-import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
 
 import jax
 import pytest
 
-from gophercite.answering.answerer import AnsweringSettings
 from gophercite.answering.loading import inference_partitioner, load_answerer
 from gophercite.answering.pages import FoundPages
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.model_folders.folder import Model, load_model, load_reward_model, save_model
@@ -28,7 +23,6 @@ from gophercite.vocabularies import load_vocabulary
 VOCABULARY = (
     pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model" / "vocabulary"
 )
-PATIENCE = 600  # seconds, on the slowest of machines
 CONFIG = TransformerConfig(
     vocab_size=2048, d_model=16, num_layers=1, num_heads=2, head_dim=8, position="rope",
     dtype="float32", scan_layers=False,
@@ -107,36 +101,3 @@ def test_what_does_not_go_is_refused(folders: tuple[pathlib.Path, pathlib.Path])
             ValueError, match="2 attention heads can't be split evenly over 4 devices"
         ):
             load_answerer(folder, reward_model=reward_model, partitioner=inference_partitioner(4))
-
-
-def test_two_processes_with_parts_of_a_model_answer_what_one_does(
-    folders: tuple[pathlib.Path, pathlib.Path], tmp_path: pathlib.Path
-) -> None:
-    """For a model that is larger than a host."""
-    script = pathlib.Path(__file__).with_name("answer_together.py")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    files = [tmp_path / f"{number}.json" for number in (0, 1)]
-    environment = {**os.environ, "PYTHONPATH": str(script.parents[2])}
-    pair = [
-        subprocess.Popen(
-            [sys.executable, script, *folders, file, str(number), port],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )
-        for number, file in enumerate(files)
-    ]  # fmt: skip
-    for process in pair:
-        _, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors
-    model, rewards = folders
-    alone = load_answerer(model, SETTINGS, reward_model=rewards)
-    one = alone.answer("When did the mill burn?", FOUND, seed=3, keep_samples=True)
-    for file in files:
-        found = json.loads(file.read_text())
-        assert "needs 3 devices, and there are 2" in found["refused"]
-        assert found["text"] == one.text
-        for (text, score, likelihood), sample in zip(found["samples"], one.samples, strict=True):
-            assert text == sample.text
-            assert score == pytest.approx(sample.score, abs=1e-4)
-            assert likelihood == pytest.approx(sample.likelihood, abs=1e-3)
