@@ -18,9 +18,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings  # noqa: E402
+from gophercite.answering.answerer import Answerer  # noqa: E402
 from gophercite.answering.many_questions import Asked, answer_each  # noqa: E402
 from gophercite.answering.pages import FoundPages  # noqa: E402
+from gophercite.answering.settings import AnsweringSettings  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
 from gophercite.model_folders.folder import load_model  # noqa: E402

@@ -28,9 +28,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gophercite import records
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.consensus import agreement, consensus
 from gophercite.decoding.rerank import Scorer
 from gophercite.decoding.sampling_settings import SamplingSettings

@@ -26,9 +26,10 @@ from public_data import add_data
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings, Batch  # noqa: E402
+from gophercite.answering.answerer import Answerer, Batch  # noqa: E402
 from gophercite.answering.many_questions import Asked, answer_each  # noqa: E402
 from gophercite.answering.pages import IndexedPages, index_in_memory  # noqa: E402
+from gophercite.answering.settings import AnsweringSettings  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402
 from gophercite.documents import Document  # noqa: E402
 from gophercite.model_folders.folder import load_model  # noqa: E402

@@ -23,9 +23,11 @@ import numpy as np
 from choosing import parser_of, spread  # which puts the repository on the path
 
 from gophercite import evidence, records
-from gophercite.answering.answerer import Answerer, AnsweringSettings, Prepared
+from gophercite.answering.answerer import Answerer
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages
+from gophercite.answering.preparing import Prepared
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.decoding.claim_in_quote import holds_claim
 from gophercite.decoding.rerank import Scorer

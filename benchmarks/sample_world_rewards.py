@@ -30,8 +30,9 @@ sys.path.insert(0, str(ROOT))
 from data_pipelines.sample_world.convert import to_comparison  # noqa: E402
 from data_pipelines.sample_world.world import COMPARED, World, judge  # noqa: E402
 from data_pipelines.sources import comparison_of  # noqa: E402
-from gophercite.answering.answerer import Answerer, AnsweringSettings  # noqa: E402
+from gophercite.answering.answerer import Answerer  # noqa: E402
 from gophercite.answering.pages import FoundPages  # noqa: E402
+from gophercite.answering.settings import AnsweringSettings  # noqa: E402
 from gophercite.decoding.abstention import TooFewLabelsError, promise_quality  # noqa: E402
 from gophercite.decoding.rerank import Scorer  # noqa: E402
 from gophercite.decoding.sampling_settings import SamplingSettings  # noqa: E402

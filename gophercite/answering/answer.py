@@ -21,7 +21,7 @@ from gophercite.retrieval.files import FilesReport
 from gophercite.retrieval.index import DocumentIndex
 
 if TYPE_CHECKING:
-    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.answering.settings import AnsweringSettings
     from gophercite.model_folders.folder import Model
 
 Documents = OwnDocuments | DocumentIndex | PageSource
@@ -82,7 +82,8 @@ def answer(
     if model is None:
         return found.named_in(extractive_answer(question, found))
 
-    from gophercite.answering.answerer import Answerer, AnsweringSettings
+    from gophercite.answering.answerer import Answerer
+    from gophercite.answering.settings import AnsweringSettings
     from gophercite.model_folders.folder import Model, load_model, load_reward_model
 
     settings = settings or AnsweringSettings()

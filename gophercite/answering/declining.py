@@ -15,7 +15,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.abstention import Promise, promise_quality
 from gophercite.records.answers import Answer
 from gophercite.storage.json_fields import JsonFields

@@ -5,7 +5,8 @@ from concurrent import futures
 import jax
 from etils import epath
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.model_folders.folder import Model, load_model, load_reward_model
 from gophercite.model_folders.placement import folder_shardings
 from gophercite.native import load_numba

@@ -10,8 +10,9 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from gophercite.answering.answerer import Answerer, Batch, Prepared
+from gophercite.answering.answerer import Answerer, Batch
 from gophercite.answering.pages import FoundPages
+from gophercite.answering.preparing import Prepared
 from gophercite.decoding.look_ahead import made_ahead
 from gophercite.records.answers import Answer
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from gophercite.cli.arguments import count, positive, seed
 
 if TYPE_CHECKING:
-    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.answering.settings import AnsweringSettings
     from gophercite.decoding.sampling_settings import SamplingSettings
 
 
@@ -33,7 +33,7 @@ def settings_of(
     Raises:
       ValueError: a setting is out of range, or a reward model is needed that was not given.
     """
-    from gophercite.answering.answerer import AnsweringSettings
+    from gophercite.answering.settings import AnsweringSettings
     from gophercite.quoting.quote_settings import QuoteSettings
 
     if flags.choose == "reward" and not flags.reward_model:

@@ -31,9 +31,10 @@ from gophercite.cli.sources import keep_compiled_programs, page_source
 from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
-    from gophercite.answering.answerer import Answerer, AnsweringSettings
+    from gophercite.answering.answerer import Answerer
     from gophercite.answering.declining import By
     from gophercite.answering.pages import FoundPages
+    from gophercite.answering.settings import AnsweringSettings
     from gophercite.decoding.abstention import Promise
     from gophercite.records.answers import Answer
 

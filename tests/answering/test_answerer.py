@@ -11,9 +11,10 @@ import pytest
 
 import gophercite
 from gophercite import evidence
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.answering.ranking import ranked_samples
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.claim_in_quote import holds_claim
 from gophercite.decoding.consensus import consensus
 from gophercite.decoding.rerank import Scorer

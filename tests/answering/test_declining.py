@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
 from gophercite.answering.declining import (
     Calibration,
     answering_settings,
@@ -18,6 +18,7 @@ from gophercite.answering.declining import (
     read_calibration,
     settings_among,
 )
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.abstention import Promise, TooFewLabelsError
 from gophercite.documents import Document
 from gophercite.evidence import Evidence

@@ -10,8 +10,9 @@ import jax
 import pytest
 
 from gophercite import cli, prompts
-from gophercite.answering.answerer import Answerer, AnsweringSettings
+from gophercite.answering.answerer import Answerer
 from gophercite.answering.pages import FoundPages
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.documents import Document
 from gophercite.few_shot.examples import SHORT, SHORT_PREAMBLE
 from gophercite.model_folders.folder import Model, load_model

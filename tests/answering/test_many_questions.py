@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from gophercite.answering.answerer import Answerer, AnsweringSettings, Batch
+from gophercite.answering.answerer import Answerer, Batch
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.model_folders.folder import load_model

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from gophercite.answering.answerer import AnsweringSettings
+from gophercite.answering.settings import AnsweringSettings
 from gophercite.cli import ask
 from gophercite.cli.answering_flags import add_answering, settings_of
 from gophercite.decoding.sampling_settings import SamplingSettings

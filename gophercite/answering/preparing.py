@@ -1,0 +1,192 @@
+"""From a question and its pages to prompts, and to what may be quoted from each.
+
+Each page gets its own prompt, cut to a window around its snippet, or all pages share one. No
+parameters of a model are needed, so questions can be prepared while others are answered.
+"""
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gophercite import evidence
+from gophercite.answering.extractive import why_nothing
+from gophercite.answering.pages import FoundPages, asked
+from gophercite.answering.settings import AnsweringSettings
+from gophercite.documents import Window
+from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
+from gophercite.model_folders.folder import Model
+from gophercite.models.training_text import unlike_training
+from gophercite.prompts import usual_prompt_tokens
+from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
+from gophercite.records.answers import LeftOut
+from gophercite.retrieval.contexts import (
+    Context,
+    ContextError,
+    Reason,
+    SearchResult,
+    each_context,
+    joint_context,
+    single_contexts,
+)
+
+
+class NoRoom(NamedTuple):
+    """A setting that leaves a question without an answer, whatever its pages say.
+
+    Attributes:
+      setting: "max_tokens" or "prompt_tokens".
+      problem: why, and the value that would be enough where that is known, for the user.
+    """
+
+    setting: str
+    problem: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A question that is ready for the model: what the host computed from it and its pages.
+
+    Attributes:
+      question: without the search filters.
+      contexts: the prompts to sample from; empty where nothing can be quoted.
+      graphs: what may be quoted from each prompt.
+      reason: why there is no prompt; None where there is one.
+      left_out: pages that no prompt shows.
+      unlike_training: one sentence on how the shown text differs from everything that the model was
+        trained on; None where it does not, or where the training data are not known.
+      no_room: the setting that leaves no room for any answer; None if there is room.
+    """
+
+    question: str
+    contexts: tuple[Context, ...]
+    graphs: tuple[PromptGraph, ...]
+    reason: str | None
+    left_out: tuple[LeftOut, ...]
+    unlike_training: str | None = None
+    no_room: NoRoom | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings that its answer must carry."""
+        return () if self.unlike_training is None else (self.unlike_training,)
+
+
+class Preparer:
+    """Prepares questions for one model.
+
+    Args:
+      model: the language model; only its vocabulary and provenance are used.
+      settings: how questions are answered.
+      constraint: what answers may look like, in the model's tokens.
+
+    Attributes:
+      prompt_tokens: maximum prompt length in tokens.
+    """
+
+    def __init__(
+        self, model: Model, settings: AnsweringSettings, constraint: QuoteConstraint
+    ) -> None:
+        trained_length = None if settings.few_shot else model.vocabulary.trained_length
+        self.prompt_tokens = settings.prompt_tokens or usual_prompt_tokens(
+            trained_length, settings.sampling.max_tokens
+        )
+        self._model = model
+        self._settings = settings
+        self._constraint = constraint
+
+    def prepare(self, question: str, found: FoundPages) -> Prepared:
+        """Does all of `Answerer.answer` that needs no model's parameters.
+
+        Args:
+          question: as the user typed it; filters in it are taken out.
+          found: its pages.
+
+        Raises:
+          ValueError: when the question is blank or has only filters.
+        """
+        question = asked(question)
+        prompts, left_out, no_room = self._prompts(question, found)
+        if not prompts:
+            reason = why_nothing(found, left_out)
+            return Prepared(question, (), (), reason, tuple(left_out), no_room=no_room)
+        contexts, graphs = zip(*prompts[: self._settings.samples], strict=True)
+        shown = [window.text for context in contexts for window in context.windows]
+        unlike = unlike_training(self._model.provenance, self._model.vocabulary, shown)
+        return Prepared(question, contexts, graphs, None, tuple(left_out), unlike)
+
+    def _prompts(
+        self, question: str, found: FoundPages
+    ) -> tuple[list[tuple[Context, PromptGraph]], list[LeftOut], NoRoom | None]:
+        """Prompts from which something can be quoted, and the pages that are in none, with why."""
+        contexts, left_out, no_room = self._contexts(question, found)
+        prompts = []
+        longest, shortest = self._settings.sampling.max_tokens, []
+        for context in contexts:
+            try:
+                graph = self._constraint.graph(context.windows)
+            except NoLegalAnswer:
+                left_out += [
+                    LeftOut(window.document.id, _why_unquotable(window))
+                    for window in context.windows
+                ]
+                continue
+            if graph.shortest_answer <= longest:
+                prompts.append((context, graph))
+                continue
+            shortest.append(graph.shortest_answer)
+            problem = (
+                f"the shortest answer that quotes it has {graph.shortest_answer} tokens, but "
+                f"answers may have only {longest}"
+            )
+            left_out += [LeftOut(window.document.id, problem) for window in context.windows]
+        if shortest:
+            problem = f"the shortest answer to this question has {min(shortest)} tokens"
+            no_room = NoRoom("max_tokens", problem)
+        return prompts, left_out, no_room
+
+    def _contexts(
+        self, question: str, found: FoundPages
+    ) -> tuple[Sequence[Context], list[LeftOut], NoRoom | None]:
+        left_out = list(found.left_out)
+        try:
+            contexts, passed_over = self._cut(question, found.results)
+        except ContextError as error:
+            pages = [result.document.id for result in found.results]
+            no_room = None
+            if error.reason is Reason.NO_ROOM:
+                no_room = NoRoom("prompt_tokens", str(error))
+            return [], left_out + [LeftOut(page, str(error)) for page in pages], no_room
+        left_out += [LeftOut(page, reason.value) for page, reason in passed_over]
+        if not contexts and any(reason is Reason.NO_ROOM for _, reason in passed_over):
+            return contexts, left_out, NoRoom("prompt_tokens", Reason.NO_ROOM.value)
+        return contexts, left_out, None
+
+    def _cut(
+        self, question: str, results: Sequence[SearchResult]
+    ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
+        """Prompts with the results that fit, and the ids of those left out with why."""
+        vocabulary, settings = self._model.vocabulary, self._settings
+        if settings.few_shot:
+            examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
+
+            def with_examples(shown: Sequence[SearchResult]) -> Context:
+                return few_shot_context(
+                    question, shown, self.prompt_tokens, vocabulary, examples, draw,
+                    settings.contexts,
+                )  # fmt: skip
+
+            if not settings.joint:
+                return each_context(results, lambda one: with_examples([one]))
+            context = with_examples(results)
+        else:
+            arguments = (question, results, self.prompt_tokens, vocabulary, settings.contexts)
+            if not settings.joint:
+                return single_contexts(*arguments)
+            context = joint_context(*arguments)
+        return [context], context.left_out
+
+
+def _why_unquotable(window: Window) -> str:
+    mark = evidence.named_mark(window.title)
+    return "nothing in it can be quoted" if mark is None else f"its title {mark}"
