@@ -172,7 +172,11 @@ def main() -> None:
     add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
     add("--articles", action="store_true", help="index all documents of a title as one")
     add("--pages", type=int, default=5, help="pages of a question (default: 5)")
-    add("--joint", action="store_true", help="put all pages of a question into one prompt")
+    add(
+        "--joint",
+        action=argparse.BooleanOptionalAction,
+        help="put all pages of a question into one prompt, or each into one (default: like ask)",
+    )
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add("--max-tokens", type=int, default=96, help="longest answer (default: 96)")

@@ -293,12 +293,16 @@ def judge_vocabulary(folder: str) -> Vocabulary:
     return model_vocabulary(folder)
 
 
-def model_vocabulary(folder: str, question_first: bool | None = None) -> Vocabulary:
+def model_vocabulary(
+    folder: str, question_first: bool | None = None, several_pages: bool | None = None
+) -> Vocabulary:
     """The vocabulary of a model, for runs that start from it.
 
     Args:
       folder: a model folder, or a training run's.
       question_first: whether prompts begin with the question; None is as the model was trained.
+      several_pages: whether the run also shows prompts with several pages, which the model's folder
+        then says; None is as the model was trained.
 
     Returns:
       The vocabulary.
@@ -309,6 +313,8 @@ def model_vocabulary(folder: str, question_first: bool | None = None) -> Vocabul
     vocabulary = read_vocabulary(folder)
     if question_first is not None:
         vocabulary.question_first = question_first
+    if several_pages is not None:
+        vocabulary.several_pages = several_pages
     return vocabulary
 
 

@@ -6,7 +6,7 @@ parameters of a model are needed, so questions can be prepared while others are 
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gophercite import evidence
@@ -27,8 +27,11 @@ from gophercite.retrieval.contexts import (
     SearchResult,
     each_context,
     joint_context,
-    single_contexts,
 )
+
+# Share of the pages' text that one prompt for all of them must show if nobody asked for it. What is
+# cut away from longer pages may be the answer, and prompts of their own show more.
+LEAST_SHOWN = 0.5
 
 
 class NoRoom(NamedTuple):
@@ -93,6 +96,7 @@ class Preparer:
         )
         self._model = model
         self._settings = settings
+        self._reads_several = model.vocabulary.several_pages and not settings.few_shot
         self._constraint = constraint
 
     def prepare(self, question: str, found: FoundPages) -> Prepared:
@@ -166,25 +170,35 @@ class Preparer:
         self, question: str, results: Sequence[SearchResult]
     ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
         """Prompts with the results that fit, and the ids of those left out with why."""
+        make = self._maker(question)
+        if self._settings.joint or (self._settings.joint is None and self._reads_several):
+            try:
+                context = make(results)
+            except ContextError:
+                if self._settings.joint:
+                    raise
+            else:
+                if self._settings.joint or _shows_enough(context, results):
+                    return [context], context.left_out
+        return each_context(results, lambda one: make([one]))
+
+    def _maker(self, question: str) -> Callable[[Sequence[SearchResult]], Context]:
+        """What makes a prompt that shows the given results."""
         vocabulary, settings = self._model.vocabulary, self._settings
-        if settings.few_shot:
-            examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
+        if not settings.few_shot:
+            return lambda shown: joint_context(
+                question, shown, self.prompt_tokens, vocabulary, settings.contexts
+            )
+        examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
+        return lambda shown: few_shot_context(
+            question, shown, self.prompt_tokens, vocabulary, examples, draw, settings.contexts
+        )
 
-            def with_examples(shown: Sequence[SearchResult]) -> Context:
-                return few_shot_context(
-                    question, shown, self.prompt_tokens, vocabulary, examples, draw,
-                    settings.contexts,
-                )  # fmt: skip
 
-            if not settings.joint:
-                return each_context(results, lambda one: with_examples([one]))
-            context = with_examples(results)
-        else:
-            arguments = (question, results, self.prompt_tokens, vocabulary, settings.contexts)
-            if not settings.joint:
-                return single_contexts(*arguments)
-            context = joint_context(*arguments)
-        return [context], context.left_out
+def _shows_enough(context: Context, results: Sequence[SearchResult]) -> bool:
+    """Whether one prompt for all pages shows `LEAST_SHOWN` of their text."""
+    shown = sum(len(window.text) for window in context.windows)
+    return shown >= LEAST_SHOWN * sum(len(result.document.text) for result in results)
 
 
 def _why_unquotable(window: Window) -> str:

@@ -27,7 +27,9 @@ class AnsweringSettings:
       prompt_tokens: maximum prompt length in tokens; prompt and answer together must fit the length
         that the model was trained for. None follows from that length, if it is known
         (`prompts.usual_prompt_tokens`).
-      joint: show all pages in one prompt instead of each in its own.
+      joint: show all pages in one prompt instead of each in its own. None does so if the model was
+        also trained with several pages in a prompt (`Vocabulary.several_pages`), and one prompt can
+        show at least half of their text.
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
       choose: which sample is the answer: "reward", the one with the highest reward; "consensus",
@@ -46,7 +48,7 @@ class AnsweringSettings:
 
     samples: int = 16
     prompt_tokens: int | None = None
-    joint: bool = False
+    joint: bool | None = None
     few_shot: int = 0
     choose: Chooser | None = None
     max_num_seqs: int | None = None

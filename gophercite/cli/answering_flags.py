@@ -73,8 +73,9 @@ def _add_answers(group: argparse._ActionsContainer) -> None:
     )
     add_argument(
         "--joint",
-        action="store_true",
-        help="put all pages into one prompt, instead of one page per prompt",
+        action=argparse.BooleanOptionalAction,
+        help="put all pages into one prompt, or each into its own (default: one prompt if the "
+        "model was also trained with several pages, and at least half of their text fits)",
     )
     add_argument(
         "--claims",

@@ -210,27 +210,12 @@ def _drawn(
     return _fill(question, chosen, quoted, prompt_tokens, vocabulary, settings, left_out, tokenised)
 
 
-def single_contexts(
-    question: str,
-    results: Sequence[SearchResult],
-    prompt_tokens: int,
-    vocabulary: Vocabulary,
-    settings: ContextSettings | None = None,
-) -> tuple[list[Context], list[tuple[str, Reason]]]:
-    """Returns a prompt for each result, in rank order, and the ids of those left out with why.
-
-    Sample i of a question takes prompt i modulo the number of prompts: round robin (section 2.3).
-    """
-    settings = settings or ContextSettings()
-    return each_context(
-        results, lambda one: joint_context(question, [one], prompt_tokens, vocabulary, settings)
-    )
-
-
 def each_context(
     results: Sequence[SearchResult], make: Callable[[SearchResult], Context]
 ) -> tuple[list[Context], list[tuple[str, Reason]]]:
     """Returns a context for each result, and the ids of those left out with why.
+
+    Sample i of a question takes prompt i modulo the number of prompts: round robin (section 2.3).
 
     Args:
       results: search results, in rank order.

@@ -1,7 +1,7 @@
 """What a model's prompts were like in training: `prompt.json`, next to its tokenizer.
 
 A folder without the file is that of a model whose prompts have the question after the pages only,
-as GopherCite's do, and whose length in training isn't known.
+as GopherCite's do, whose length in training isn't known, and which show one page each.
 """
 
 import json
@@ -20,19 +20,21 @@ class PromptForm(NamedTuple):
 
     question_first: bool = False
     trained_length: int | None = None
+    several_pages: bool = False
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "PromptForm":
         """The form of a model's prompts."""
-        return cls(vocabulary.question_first, vocabulary.trained_length)
+        return cls(vocabulary.question_first, vocabulary.trained_length, vocabulary.several_pages)
 
     def give(self, vocabulary: Vocabulary) -> None:
         """Makes it the form of a model's prompts."""
-        vocabulary.question_first, vocabulary.trained_length = self
+        vocabulary.question_first, vocabulary.trained_length, vocabulary.several_pages = self
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes `prompt.json`; the folder must exist."""
-        fields = {name: value for name, value in self._asdict().items() if value is not None}
+        usual = PromptForm()._asdict()
+        fields = {name: value for name, value in self._asdict().items() if value != usual[name]}
         (folder / FORM_NAME).write_text(json.dumps(fields) + "\n", "utf-8")
 
 
@@ -57,8 +59,10 @@ def read_prompt_form(folder: pathlib.Path) -> PromptForm | None:
                 "trained with prompts of another form"
             )
     form = PromptForm(**fields)
-    if not isinstance(form.question_first, bool):
-        raise _wrong(path, "question_first", "true or false", form.question_first)
+    for name in ("question_first", "several_pages"):
+        value = getattr(form, name)
+        if not isinstance(value, bool):
+            raise _wrong(path, name, "true or false", value)
     length = form.trained_length
     if length is not None and (type(length) is not int or length < 1):
         raise _wrong(path, "trained_length", "a positive number of tokens", length)

@@ -71,6 +71,8 @@ class Vocabulary(abc.ABC):
         (`gophercite.prompts`). Like a chat template, it is stored with the tokenizer.
       trained_length: number of tokens that a prompt and its answer had at most when the model was
         trained to answer, stored likewise; None if that isn't known.
+      several_pages: whether the model was also trained with prompts that show several pages, stored
+        likewise.
     """
 
     size: int
@@ -85,6 +87,7 @@ class Vocabulary(abc.ABC):
     chat_template: str | None = None
     question_first: bool = False
     trained_length: int | None = None
+    several_pages: bool = False
 
     def __init__(self, token_bytes: Sequence[bytes | None], byte_ids: Sequence[int | None]) -> None:
         """Called by subclasses.

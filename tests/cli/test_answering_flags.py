@@ -37,6 +37,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 def test_every_flag_is_its_setting() -> None:
     assert settings_of(parsed(*FLAGS), SAMPLING, 2) == EXPECTED
+    assert settings_of(parsed("--no-joint"), SAMPLING).joint is False
 
 
 def test_the_defaults_are_the_library_s() -> None:

@@ -18,6 +18,7 @@ from gophercite import records
 from gophercite.model_folders.folder import read_description, read_vocabulary
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import SearchReport, SearchSettings, with_search_results
+from gophercite.vocabularies.prompt_form import PromptForm
 
 PARAMETERS_AT_MOST = 4_000_000
 
@@ -153,6 +154,7 @@ def test_a_published_model_brings_its_architecture_and_single_fields_can_be_chan
     assert run.transformer.lora.targets == ("query", "value")
     assert "%<" in _text(run, run.input.one_pass())
     settings["model_vocabulary.question_first"] = "True"
+    settings["model_vocabulary.several_pages"] = "True"
     gin_files.load(["gin_configs/sft_imported.gin"], settings)
     run = configuration.build()
     text = _text(run, run.input.one_pass())
@@ -160,7 +162,7 @@ def test_a_published_model_brings_its_architecture_and_single_fields_can_be_chan
     assert text.startswith("Question: ")
     run.describe(epath.Path(tmp_path / "described"))
     described = read_vocabulary(tmp_path / "described")
-    assert (described.question_first, described.trained_length) == (True, 448)
+    assert PromptForm.of(described) == PromptForm(True, 448, several_pages=True)
     run.input.vocabulary.trained_length = 1024  # of an earlier training with longer prompts
     run.describe(epath.Path(tmp_path / "longer"))
     assert read_vocabulary(tmp_path / "longer").trained_length == 1024

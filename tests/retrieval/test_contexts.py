@@ -20,8 +20,8 @@ from gophercite.retrieval.contexts import (
     ContextSettings,
     Reason,
     SearchResult,
+    each_context,
     joint_context,
-    single_contexts,
     training_context,
 )
 from gophercite.text.sentences import sentence_spans
@@ -161,6 +161,10 @@ def test_pages_without_their_snippet_make_room_for_the_next() -> None:
             )
 
 
+def alone(result: SearchResult) -> Context:
+    return joint_context(QUESTION, [result], 300, UNIGRAM)
+
+
 def test_a_page_without_a_snippet_is_shown_from_anywhere() -> None:
     plain = [SearchResult(OTHERS[0].document)]
     starts = set()
@@ -169,7 +173,7 @@ def test_a_page_without_a_snippet_is_shown_from_anywhere() -> None:
         made = training_context(QUESTION, TARGET, QUOTE, plain, 300, UNIGRAM, draw)
         starts |= {window.start for window in made.windows if window.document is not TARGET}
     assert len(starts) > 8
-    (context,), _ = single_contexts(QUESTION, plain, 300, UNIGRAM)
+    (context,), _ = each_context(plain, alone)
     assert context.windows[0].start == 0
 
 
@@ -221,7 +225,7 @@ def test_a_quote_in_another_case_is_found() -> None:
 
 def test_inference_shows_one_result_in_each_prompt() -> None:
     gone = SearchResult(page("gone", 40), "Sign in to read the newsletter of our town")
-    made, left_out = single_contexts(QUESTION, [OTHERS[0], gone, OTHERS[1]], 300, UNIGRAM)
+    made, left_out = each_context([OTHERS[0], gone, OTHERS[1]], alone)
     assert [ids(context) for context in made] == [["Ilse"], ["Kesh"]]
     assert left_out == [("gone", Reason.SNIPPET_NOT_FOUND)]
     for context, shown in zip(made, OTHERS, strict=False):
@@ -230,7 +234,7 @@ def test_inference_shows_one_result_in_each_prompt() -> None:
         place = window.document.text.index("The keeper")
         assert 0 < place - window.start <= 500
         assert window.document is shown.document
-    assert single_contexts(QUESTION, [], 300, UNIGRAM) == ([], [])
+    assert each_context([], alone) == ([], [])
 
 
 def test_inference_can_share_one_prompt() -> None:

@@ -213,7 +213,12 @@ def test_the_form_of_prompts_is_kept(name: str, tmp_path: pathlib.Path) -> None:
     vocabulary.save(tmp_path / "without")
     assert not (tmp_path / "without" / "prompt.json").exists()
     assert PromptForm.of(load_vocabulary(tmp_path / "without")) == PromptForm(False, None)
-    for form in (PromptForm(True, None), PromptForm(False, 1024), PromptForm(True, 192)):
+    for form in (
+        PromptForm(True, None),
+        PromptForm(False, 1024),
+        PromptForm(True, 192),
+        PromptForm(several_pages=True),
+    ):
         form.give(vocabulary)
         vocabulary.save(tmp_path / "with")
         assert PromptForm.of(load_vocabulary(tmp_path / "with")) == form
@@ -225,6 +230,7 @@ def test_the_form_of_prompts_is_kept(name: str, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ('{"several_pages": "five"}', r"field 'several_pages': expected true or false, got .*five"),
         ('{"question_first": 1}', r"field 'question_first': expected true or false, got .*1"),
         ('{"trained_length": 0}', r"'trained_length': expected a positive number .*, got .*0"),
         ('{"trained_length": true}', r"'trained_length': expected a positive .*, got .*true"),
