@@ -7,12 +7,13 @@ which checkpoints are compared. Checkpoints are written in `gophercite.training.
 are read here because a run's folder is also a model that inference can load.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -184,7 +185,7 @@ def read_arrays(
         partial_restore=True,
     )
     try:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        with _all_reads_ended(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             arrays = checkpointer.restore(path, args=arguments)
     except jax.errors.JaxRuntimeError:
         raise  # a problem of the devices (memory), not of the files
@@ -207,6 +208,36 @@ def read_arrays(
         reason = f"{altered[0]}{more}: the bits differ from those that were saved"
         raise _damaged(path, reason, metadata.step)
     return arrays
+
+
+class _PatientLoop(asyncio.SelectorEventLoop):
+    """Waits for its tasks before it closes; a read that is cancelled would still report to it."""
+
+    def close(self) -> None:
+        if not self.is_closed() and not self.is_running() and (tasks := asyncio.all_tasks(self)):
+            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        super().close()
+
+
+class _PatientPolicy(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _PatientLoop()
+
+
+@contextlib.contextmanager
+def _all_reads_ended() -> Iterator[None]:
+    """Lets Orbax close its event loop only when nothing reads for it any more.
+
+    Orbax reads all arrays at once. When one can't be read, it closes the loop and raises, while
+    TensorStore's threads still read others. What they then report to the closed loop is printed as
+    tracebacks, around the message that the user should see.
+    """
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(_PatientPolicy())
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop_policy(before)
 
 
 def best_step(folder: epath.PathLike) -> int | None:

@@ -5,6 +5,8 @@ import json
 import pathlib
 import random
 import shutil
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -310,3 +312,18 @@ def test_a_damaged_run_is_told_in_words_for_people(tmp_path: pathlib.Path) -> No
         path.write_bytes(b"")
     with pytest.raises(CheckpointError, match=message.format(path=state, said=said)):
         load_model(tmp_path)
+
+
+def test_what_still_reads_when_an_array_is_damaged_prints_no_tracebacks(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_run(tmp_path, model(trained()))
+    for path in (tmp_path / "checkpoints" / "1" / "state").rglob("d/*"):
+        path.write_bytes(b"")
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: printed.append(raised.exc_value))
+    for _ in range(5):
+        with pytest.raises(CheckpointError):
+            load_model(tmp_path)
+    time.sleep(0.1)  # for threads that would be late
+    assert printed == []
