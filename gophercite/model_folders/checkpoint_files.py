@@ -185,7 +185,7 @@ def read_arrays(
         partial_restore=True,
     )
     try:
-        with _all_reads_ended(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        with waiting_event_loops(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             arrays = checkpointer.restore(path, args=arguments)
     except jax.errors.JaxRuntimeError:
         raise  # a problem of the devices (memory), not of the files
@@ -211,7 +211,7 @@ def read_arrays(
 
 
 class _PatientLoop(asyncio.SelectorEventLoop):
-    """Waits for its tasks before it closes; a read that is cancelled would still report to it."""
+    """Waits for its tasks before it closes; what is cancelled would still report to it."""
 
     def close(self) -> None:
         if not self.is_closed() and not self.is_running() and (tasks := asyncio.all_tasks(self)):
@@ -225,12 +225,12 @@ class _PatientPolicy(asyncio.DefaultEventLoopPolicy):
 
 
 @contextlib.contextmanager
-def _all_reads_ended() -> Iterator[None]:
-    """Lets Orbax close its event loop only when nothing reads for it any more.
+def waiting_event_loops() -> Iterator[None]:
+    """Lets Orbax close an event loop only when nothing reads or writes for it any more.
 
-    Orbax reads all arrays at once. When one can't be read, it closes the loop and raises, while
-    TensorStore's threads still read others. What they then report to the closed loop is printed as
-    tracebacks, around the message that the user should see.
+    Orbax reads or writes all arrays at once. When one fails, it closes the loop and raises, while
+    TensorStore's threads are still busy with others. What they then report to the closed loop is
+    printed as tracebacks, around the message that the user should see.
     """
     before = asyncio.get_event_loop_policy()
     asyncio.set_event_loop_policy(_PatientPolicy())

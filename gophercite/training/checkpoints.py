@@ -7,6 +7,7 @@ checkpoint holds only the trained parts, and digests of the models that the run 
 must not change.
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from gophercite.model_folders.checkpoint_files import (
     read_arrays,
     read_metadata,
     saved_steps,
+    waiting_event_loops,
 )
 from gophercite.model_folders.digests import digests
 from gophercite.models.parameters import Params, frozen_layers, merge_layers, own_parts
@@ -119,6 +121,8 @@ class Checkpoints:
         self._say = say or (lambda line: None)
         self._scores: dict[int, float] = {}
         self._saving: int | None = None  # the step whose save may be in progress
+        self._loops = contextlib.ExitStack()
+        self._loops.enter_context(waiting_event_loops())
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -313,6 +317,7 @@ class Checkpoints:
     def close(self) -> None:
         """Waits and releases the threads."""
         self._manager.close()
+        self._loops.close()
 
     def _refuse_other_base(self, metadata: Metadata) -> None:
         """Raises CheckpointError if the checkpoint's adapters don't belong to this run's models."""

@@ -13,6 +13,9 @@ from gophercite.model_folders.checkpoint_files import saved_steps
 from gophercite.storage import StorageError
 from gophercite.training.checkpoints import Checkpoints
 
+# What still writes when a save fails reports to nobody.
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+
 FAULTS = Faults(slow=0.1)
 RUN = f"{BUCKET}/run"
 
