@@ -242,8 +242,6 @@ def joint_context(
 ) -> Context:
     """Returns one prompt with all results, in rank order, each with an equal share of the tokens.
 
-    What the share of a short page leaves is divided among the others.
-
     Arguments are those of `training_context`.
 
     Raises:
@@ -326,20 +324,13 @@ def _fill(
             raise ContextError(Reason.NO_ROOM, f"they have {overhead} of {prompt_tokens} tokens")
         shown: list[Window] = []
         dropped: list[tuple[str, Reason]] = []
-
-        def cut(page: _Page, share: int) -> Window | None:
-            return _cut(page, share, settings, new, tokenised)
-
-        if all(page.seed is None for page in pages):
-            windows = _level(pages, allowance, vocabulary, cut)
-        else:
-            windows = list(map(cut, pages, _shares(pages, target, allowance, vocabulary)))
-        for page, window in zip(pages, windows, strict=True):
+        for page, share in zip(pages, _shares(pages, target, allowance, vocabulary), strict=True):
+            window = _cut(page, share, settings, new, tokenised)
             if window is not None:
                 shown.append(window)
             elif page.document is target:
                 raise ContextError(
-                    Reason.QUOTE_TOO_LONG, f"{allowance} tokens are left for {len(pages)} pages"
+                    Reason.QUOTE_TOO_LONG, f"{share} tokens are left for {page.document.id!r}"
                 )
             else:
                 dropped.append((page.document.id, Reason.SNIPPET_TOO_LONG))
@@ -365,31 +356,6 @@ def _shares(
                 shares = [int(rest * other.factor) for other in pages]
                 shares[place] = need
     return shares
-
-
-def _level(
-    pages: Sequence[_Page],
-    allowance: int,
-    vocabulary: Vocabulary,
-    cut: Callable[[_Page, int], Window | None],
-) -> list[Window | None]:
-    """Cuts pages to equal shares; those that end before theirs leave the rest to the others."""
-    windows: list[Window | None] = [None] * len(pages)
-    waiting = list(range(len(pages)))
-    while True:
-        for place in waiting:
-            windows[place] = cut(pages[place], allowance // len(waiting))
-        ended = [place for place in waiting if _ends_its_page(windows[place])]
-        waiting = [place for place in waiting if place not in ended]
-        if not ended or not waiting:
-            return windows
-        texts = [window.text for place in ended if (window := windows[place]) is not None]
-        allowance -= sum(len(vocabulary.encode(text)) for text in texts)
-
-
-def _ends_its_page(window: Window | None) -> bool:
-    """Whether a window shows its page to the end, white space aside."""
-    return window is not None and not window.document.text[window.end :].strip()
 
 
 def _cut(

@@ -247,29 +247,6 @@ def test_inference_can_share_one_prompt() -> None:
     assert caught.value.reason is Reason.NO_PAGE
 
 
-@given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=5), budget=st.integers(400, 1200))
-def test_what_short_pages_leave_goes_to_the_others(lengths: list[int], budget: int) -> None:
-    pages = [result(f"P{place}", length) for place, length in enumerate(lengths)]
-    made = joint_context(QUESTION, pages, budget, UNIGRAM)
-    assert len(made.tokens) <= budget
-    shown = {window.document.id: window for window in made.windows}
-    equal = (budget - len(prompts.encode_prompt(UNIGRAM, QUESTION, _untold(pages)))) // len(pages)
-    whole = True
-    for each in pages:
-        text, needed = each.document.text, len(UNIGRAM.encode(each.document.text))
-        if needed <= equal - 2 * len(pages):  # tokens at the seams are taken from all
-            assert shown[each.document.id].text == text
-        whole &= each.document.id in shown and shown[each.document.id].end == len(text)
-    if not whole:
-        event("something is cut")
-        sentence = 15  # windows end with one
-        assert len(made.tokens) > budget - sentence * len(pages), "no room is left over"
-
-
-def _untold(results: list[SearchResult]) -> list[Document]:
-    return [Document(each.document.id, each.document.title, "") for each in results]
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
