@@ -175,7 +175,7 @@ def main() -> None:
     add(
         "--joint",
         action=argparse.BooleanOptionalAction,
-        help="put all pages of a question into one prompt, or each into one (default: like ask)",
+        help="put a question's pages into one prompt, or each into its own (default: like ask)",
     )
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")

@@ -4,6 +4,7 @@ Each page gets its own prompt, cut to a window around its snippet, or all pages 
 parameters of a model are needed, so questions can be prepared while others are answered.
 """
 
+import contextlib
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
@@ -171,14 +172,13 @@ class Preparer:
     ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
         """Prompts with the results that fit, and the ids of those left out with why."""
         make = self._maker(question)
-        if self._settings.joint or (self._settings.joint is None and self._reads_several):
-            try:
+        if self._settings.joint:
+            context = make(results)
+            return [context], context.left_out
+        if self._settings.joint is None and self._reads_several:
+            with contextlib.suppress(ContextError):  # alone, each page has its own reason
                 context = make(results)
-            except ContextError:
-                if self._settings.joint:
-                    raise
-            else:
-                if self._settings.joint or _shows_enough(context, results):
+                if _shows_enough(context, results):
                     return [context], context.left_out
         return each_context(results, lambda one: make([one]))
 

@@ -316,8 +316,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits and releases the threads."""
-        self._manager.close()
-        self._loops.close()
+        with self._loops:
+            self._manager.close()
 
     def _refuse_other_base(self, metadata: Metadata) -> None:
         """Raises CheckpointError if the checkpoint's adapters don't belong to this run's models."""

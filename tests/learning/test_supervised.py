@@ -130,6 +130,7 @@ def test_positions_that_count_the_row_can_not_branch():
 def test_targets_of_weight_zero_do_not_matter():
     batch = make_batch()
     other = {**batch, "targets": np.where(batch["weights"] > 0, batch["targets"], 7)}
+    assert np.any(other["targets"] != batch["targets"])
     params = start(LEARNER).params
     weight = batch["weights"].sum()
     before, after = (GRADIENTS(params, each, weight) for each in (batch, other))
