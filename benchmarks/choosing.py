@@ -15,6 +15,7 @@ four and eight times. Prints for each way how often the chosen claim is exact, i
 quote contains an answer, and how often it comes from one of the question's own documents. Intervals
 are 90 %, Wilson's. *any* is what the best possible choice would get, *one* a choice by chance. The
 last rows are of the 70 % of the answers that are surest, by what chose them or by their consensus.
+The last line says how long samples are: a question waits for the longest of its own.
 """
 
 import argparse
@@ -24,6 +25,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -147,6 +150,19 @@ def table(found: dict[str, list[Choice]]) -> Table:
     return Table(["chosen by", *names], rows)
 
 
+def lengths(answers: Sequence[Answer]) -> str:
+    """How long samples are, and how long the longest of a question's, for which all others wait."""
+    each = np.array([[sample.tokens for sample in answer.samples] for answer in answers])
+    of_samples = np.percentile(each, [50, 99, 100])
+    of_questions = np.percentile(each.max(axis=1), [50, 90])
+    over = ", ".join(f"{limit}: {np.mean(each > limit):.2%}" for limit in (64, 96, 128, 192))
+    return (
+        "tokens of a sample: {:.0f} (half), {:.0f} (99 %), {:.0f} (longest); ".format(*of_samples)
+        + "of a question's longest sample: {:.0f} (half), {:.0f} (90 %); ".format(*of_questions)
+        + f"samples longer than {over}"
+    )
+
+
 def parser_of(description: str | None) -> argparse.ArgumentParser:
     """A parser of the flags that name models and questions."""
     parser = argparse.ArgumentParser(
@@ -179,7 +195,8 @@ def main() -> None:
     )
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
-    add("--max-tokens", type=int, default=96, help="longest answer (default: 96)")
+    add("--top-p", type=float, default=1.0, help="of the sampling (default: 1, all tokens)")
+    add("--max-tokens", type=int, default=256, help="longest answer (default: 256, like ask)")
     add("--prompt-tokens", type=int, help="longest prompt (default: as in training, like ask)")
     add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
     flags = parser.parse_args()
@@ -190,7 +207,7 @@ def main() -> None:
     }
     if flags.articles:
         documents = {article.id: article for article in whole_articles(documents.values())}
-    sampling = SamplingSettings(flags.max_tokens, flags.temperature)
+    sampling = SamplingSettings(flags.max_tokens, flags.temperature, top_p=flags.top_p)
     settings = AnsweringSettings(
         flags.samples, flags.prompt_tokens, joint=flags.joint, sampling=sampling
     )
@@ -217,6 +234,7 @@ def main() -> None:
     scorer = Scorer(load_reward_model(flags.reward_model)) if flags.reward_model else None
     print(table(choices(answered, scorer)).markdown(), end="")
     print(f"{len(answered)} of {len(chosen)} questions have answers; {seconds:.0f} s")
+    print(lengths([answer for _, answer in answered]))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Input(TaskInput):
         page, share their beginning (`data_pipelines.packing`); rows then also have
         `branches`. For tasks that keep such examples together: `add_rated_answers.by_page`.
       shuffle: whether each epoch has a different order.
+      limit: number of examples of each task that one pass takes, the first ones; None takes all.
       process_index, process_count: which share of each batch this process gets.
       plan_folder: where to save which examples share a row, so that a resumed run does not
         compute it again; `launch/train.py` uses a folder of MODEL_DIR.
@@ -54,6 +55,7 @@ class Input(TaskInput):
     pack: bool = True
     share_beginnings: bool = False
     shuffle: bool = True
+    limit: int | None = None
     process_index: int = 0
     process_count: int = 1
     plan_folder: str | None = None
@@ -80,7 +82,7 @@ class Input(TaskInput):
             yield self._batch(rows)
 
     def one_pass(self) -> Iterator[Batch]:
-        """Yields each example of the split once; the last batch is padded.
+        """Yields each example of the split once, or `limit` of them; the last batch is padded.
 
         Random draws are those of epoch 0, so every pass is the same.
 

@@ -100,6 +100,7 @@ class RolloutInput(TaskInput):
       judge_vocabulary: the reward model's, or its folder or file; None for the task's own.
       table_sizes: nodes and edges of the tables, instead of the estimate.
       shuffle: whether each epoch has a different order.
+      limit: number of examples of each task that one pass takes, the first ones; None takes all.
       process_index, process_count: which share of each batch this process gets.
       plan_folder: where to save which questions can be used (`Input`).
       report: what happened to the questions.
@@ -116,6 +117,7 @@ class RolloutInput(TaskInput):
     judge_vocabulary: Vocabulary | str | Path | None = None
     table_sizes: tuple[int, int] | None = None
     shuffle: bool = True
+    limit: int | None = None
     process_index: int = 0
     process_count: int = 1
     plan_folder: str | None = None

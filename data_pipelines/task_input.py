@@ -41,6 +41,7 @@ class TaskInput(abc.ABC):
       batch_size: rows of a batch, over all processes.
       seed: seed for shuffling, mixing and all random draws.
       shuffle: whether each epoch has a different order.
+      limit: number of examples of each task that one pass takes, the first ones; None takes all.
       process_index, process_count: which share of each batch this process gets.
       plan_folder: where to save which examples share a row, on a disk or in a bucket; None computes
         it again whenever batches are requested.
@@ -51,6 +52,7 @@ class TaskInput(abc.ABC):
     batch_size: int
     seed: int
     shuffle: bool
+    limit: int | None
     process_index: int
     process_count: int
     plan_folder: str | None
@@ -61,6 +63,8 @@ class TaskInput(abc.ABC):
                 f"batch_size is {self.batch_size}; it must be a positive multiple of the number "
                 f"of processes, {self.process_count}"
             )
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit is {self.limit}; a pass takes at least 1 example of each task")
         if not 0 <= self.process_index < self.process_count:
             raise ValueError(
                 f"process_index is {self.process_index}; it must be below {self.process_count}"
@@ -97,7 +101,7 @@ class TaskInput(abc.ABC):
 
     @abc.abstractmethod
     def one_pass(self) -> Iterator[dict[str, Any]]:
-        """Yields each example of the split once; the last batch is padded.
+        """Yields each example of the split once, or `limit` of them; the last batch is padded.
 
         Random draws are those of epoch 0, so every pass is the same.
 
@@ -184,9 +188,9 @@ class TaskInput(abc.ABC):
         return iter(dataset.as_numpy_iterator())
 
     def _each_once(self) -> Iterator[Features]:
-        """The examples of all tasks in order, with the draws of epoch 0."""
+        """The examples of one pass in order, task by task, with the draws of epoch 0."""
         return itertools.chain.from_iterable(
-            self._epoch(task, 0, shuffle=False) for task in self.tasks
+            itertools.islice(self._epoch(task, 0, shuffle=False), self.limit) for task in self.tasks
         )
 
     def _row_batches(self, start: int, lanes: range) -> Iterator[list[list[Segment]]]:

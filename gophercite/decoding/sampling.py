@@ -24,6 +24,9 @@ from gophercite.quoting.quote_state import (
 # The cumulative sum is taken over blocks of the vocabulary, then within a block, not over
 # everything.
 _BLOCK = 128
+# Fewer rows take as long: the time goes into reading the embedding, and a TPU's tiles have eight
+# rows. Each further size makes the program larger.
+_FEWEST_ROWS = 8
 
 
 class Drawn(NamedTuple):
@@ -169,7 +172,8 @@ def draw_allowed(
 
     Inside titles and quotes few tokens are allowed, and only their logits are looked at. Rows with
     more, mostly those in claims, are gathered and drawn separately, in sizes of an eighth of the
-    batch or more, so that the other rows need neither all logits nor a softmax over the vocabulary.
+    batch or more (and of eight rows, if there are as many), so that the other rows need neither all
+    logits nor a softmax over the vocabulary.
 
     Args:
       logits: the model's logits.
@@ -186,7 +190,8 @@ def draw_allowed(
     samples = uniforms.shape[0]
     thin = draw_thin(logits, uniforms, settings, tables, state, left)
     wide = ((tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)) & ~done
-    sizes = sorted({0, *(-(-samples // part) for part in (8, 4, 2, 1))})
+    parts = (-(-samples // part) for part in (8, 4, 2, 1))
+    sizes = sorted({0, *(min(samples, max(_FEWEST_ROWS, part)) for part in parts)})
 
     def draw_rows(size: int) -> Callable[[], Drawn]:
         def run() -> Drawn:

@@ -111,6 +111,20 @@ def test_one_pass_has_each_example_once_and_pads_the_last_batch(small_task):
     assert not batches[-1]["segments"][-missing:].any()
 
 
+def test_a_pass_may_have_the_first_examples_alone(small_task):
+    name, good = small_task
+    whole = Input(name, "validation", 256, 1, seed=0, pack=False)
+    few = dataclasses.replace(whole, limit=3)
+    _assert_equal(list(few.one_pass()), list(whole.one_pass())[:3])
+    _assert_equal(_take(few, len(good)), _take(whole, len(good)))
+    beyond = dataclasses.replace(whole, limit=len(good) + 1)
+    _assert_equal(list(beyond.one_pass()), list(whole.one_pass()))
+    seqio.MixtureRegistry.remove("twice")
+    seqio.MixtureRegistry.add("twice", [(name, 1), ("sample_world", 1)])
+    mixed = dataclasses.replace(few, mixture_or_task_name="twice")
+    assert len(list(mixed.one_pass())) == 6, "three of each task"
+
+
 def test_the_loss_is_on_the_response_and_its_end(small_task):
     (batch,) = _take(Input("small", "train", 256, 1, seed=0, pack=False), 1)
     weighted = batch["targets"][0][batch["weights"][0] > 0]
@@ -234,6 +248,7 @@ def test_documents_are_cut_into_rows_without_loss(tmp_path):
         ({"batch_size": 3, "process_count": 2}, "multiple of the number of processes"),
         ({"process_index": 1}, "process_index is 1"),
         ({"length": 1}, "length is 1"),
+        ({"limit": 0}, "limit is 0; a pass takes at least 1 example"),
     ],
 )
 def test_wrong_settings_are_refused(change, message):

@@ -9,4 +9,6 @@ TINY = {
     "TransformerConfig.d_ff": "16",
     "TransformerConfig.num_heads": "2",
     "TransformerConfig.head_dim": "8",
+    "validation/Input.limit": "16",
+    "validation/ComparisonInput.limit": "16",
 }

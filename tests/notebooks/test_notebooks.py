@@ -35,11 +35,13 @@ TINY: dict[str, Any] = {
     "TransformerConfig.num_heads": 2,
     "TransformerConfig.head_dim": 8,
     "TransformerConfig.scale_embeddings": False,  # a Llama, then, which can be exported
+    "validation/Input.limit": 16,
+    "validation/ComparisonInput.limit": 16,
 }
 TINY_RL = TINY | {
     "A2CLearner.microbatches": 1,
     "A2CLearner.value_width": 8,
-    "validation/RolloutInput.batch_size": 256,
+    "validation/RolloutInput.limit": 16,
     "EarlyStopping.limits": {},
     "Answers.questions": 4,
     "Answers.batch_size": 4,
