@@ -8,7 +8,7 @@ to choose one: a reward model does so, or without one, their consensus
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -27,6 +27,7 @@ from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.evidence import Evidence
 from gophercite.model_folders.folder import Model
+from gophercite.models.parameters import Params
 from gophercite.partitioning import Partitioner
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_state import QuoteTables
@@ -57,6 +58,9 @@ class Answerer:
       reward_name: the reward model's name, likewise.
       partitioner: shards sampling and scoring over the devices that the models' parameters are
         on (`loading.load_answerer`); None for a single device.
+      coming: waits for the language model's parameters, of which `model` has the shapes
+        (`model_folders.folder.begin_loading`). The first questions are prepared and the program is
+        compiled meanwhile.
 
     Attributes:
       name: the model's name.
@@ -75,6 +79,7 @@ class Answerer:
         reward_model: Model | None = None,
         reward_name: str | None = None,
         partitioner: Partitioner | None = None,
+        coming: Callable[[], Params] | None = None,
     ) -> None:
         self.name = str(model.provenance.get("id", name))
         self.provenance = [model.provenance]
@@ -94,6 +99,7 @@ class Answerer:
         self.reward_name: str | None = None
         self._model = model
         self._partitioner = partitioner
+        self._coming = coming
         self._scorer: Scorer | None = None
         if reward_model is not None:
             self.reward_name = str(reward_model.provenance.get("id", reward_name or "reward model"))
@@ -212,7 +218,11 @@ class Answerer:
             batch.quotes,
             shown=Shown(self._constraint, sources) if settings.claim_in_quote else None,
             max_num_seqs=settings.max_num_seqs,
+            coming=self._coming,
         )
+        if self._coming is not None:
+            self._model = dataclasses.replace(self._model, params=self._coming())
+            self._coming = None
         said = [
             (question, candidate, evidence.parse(candidate.text))
             for question, candidates in zip(batch.questions, drawn, strict=True)

@@ -1,5 +1,6 @@
 """Loads an answerer from folders, its models on one device or sharded over several."""
 
+from collections.abc import Callable
 from concurrent import futures
 
 import jax
@@ -7,8 +8,14 @@ from etils import epath
 
 from gophercite.answering.answerer import Answerer
 from gophercite.answering.settings import AnsweringSettings
-from gophercite.model_folders.folder import Model, load_model, load_reward_model
+from gophercite.model_folders.folder import (
+    Model,
+    begin_loading,
+    load_model,
+    load_reward_model,
+)
 from gophercite.model_folders.placement import folder_shardings
+from gophercite.models.parameters import Params
 from gophercite.native import load_numba
 from gophercite.partitioning import Partitioner, make_mesh
 
@@ -75,14 +82,18 @@ def load_models(
       ValueError: the mesh does not divide a model's attention heads.
       ModelFolderError, TensorFileError, CheckpointError: there is no such model.
     """
-    places = judge_places = judge = None
-    if partitioner is not None:
-        places = folder_shardings(model, partitioner)
-        if reward_model is not None:
-            judge_places = folder_shardings(reward_model, partitioner, with_heads=True)
-    if reward_model is not None:
-        judge = load_reward_model(reward_model, shardings=judge_places)
+    places = None if partitioner is None else folder_shardings(model, partitioner)
+    judge = _judge(reward_model, partitioner)
     return load_model(model, shardings=places), judge
+
+
+def _judge(folder: epath.PathLike | None, partitioner: Partitioner | None) -> Model | None:
+    if folder is None:
+        return None
+    places = None
+    if partitioner is not None:
+        places = folder_shardings(folder, partitioner, with_heads=True)
+    return load_reward_model(folder, shardings=places)
 
 
 def load_answerer(
@@ -91,6 +102,7 @@ def load_answerer(
     *,
     reward_model: epath.PathLike | None = None,
     partitioner: Partitioner | None = None,
+    wait: bool = True,
 ) -> Answerer:
     """Loads the models that answer; no device and no process ever holds more than its share.
 
@@ -99,6 +111,9 @@ def load_answerer(
       settings: how questions are answered.
       reward_model: folder of the reward model that chooses, if any.
       partitioner: where parameters go; None puts all on the first device.
+      wait: whether to wait for the language model's parameters. Otherwise they are read while
+        pages are found, prompts are built and the program is compiled, and the first answers raise
+        what reading raises. Processes that share a model always wait.
 
     Returns:
       The answerer.
@@ -107,9 +122,17 @@ def load_answerer(
       ValueError: the mesh does not divide a model's attention heads.
       ModelFolderError, TensorFileError, CheckpointError: there is no such model.
     """
-    with futures.ThreadPoolExecutor(1) as beside:
-        beside.submit(load_numba)  # for the quote constraint
+    beside = futures.ThreadPoolExecutor(3)
+    beside.submit(load_numba)  # for the quote constraint
+    coming: Callable[[], Params] | None = None
+    if wait or spans_processes(partitioner):
         answering, judge = load_models(model, reward_model, partitioner)
+    else:
+        places = folder_shardings(model, partitioner) if partitioner is not None else None
+        answering, params = begin_loading(model, beside, shardings=places)
+        coming = params.result
+        judge = _judge(reward_model, partitioner)
+    beside.shutdown(wait=wait)
     return Answerer(
         answering,
         settings,
@@ -117,4 +140,5 @@ def load_answerer(
         reward_model=judge,
         reward_name=None if reward_model is None else str(reward_model),
         partitioner=partitioner,
+        coming=coming,
     )

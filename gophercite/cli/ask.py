@@ -2,7 +2,7 @@
 
 import argparse
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli import processes
@@ -269,9 +269,10 @@ def _answers(
                 "--any-text"
             )
         keep = options.all_samples or top > 1
-        (answer,) = answerer.answer_batch(
-            answerer.batch([prepared]), [options.seed], keep_samples=keep
-        )
+        with _refusing_damage():
+            (answer,) = answerer.answer_batch(
+                answerer.batch([prepared]), [options.seed], keep_samples=keep
+            )
     ranked = ranked_samples(answer, top) if top > 1 else [answer]
     return [answer, *ranked[1:]] if options.all_samples else ranked
 
@@ -295,31 +296,43 @@ def _answerer(options: argparse.Namespace) -> "Answerer":
       ValueError: a flag is out of range, there is no such model, or there are too few devices.
       RefusedError: the model's files are damaged.
     """
-    with doing(f"loading {options.model}"):
+    with doing(f"loading {options.model}"), _refusing_damage():
         keep_compiled_programs()
         from gophercite.answering.loading import (
             inference_partitioner,
             load_answerer,
             spans_processes,
         )
-        from gophercite.model_folders.checkpoint_files import CheckpointError
-        from gophercite.model_folders.tensors import TensorFileError
 
-        try:
-            partitioner = inference_partitioner(options.model_parallel)
-            if processes.joined() and not spans_processes(partitioner):
-                raise RefusedError(
-                    f"--model-parallel {options.model_parallel}: several processes answer with one "
-                    "model, so this must be the number of all of their devices"
-                )
-            return load_answerer(
-                options.model,
-                _settings(options),
-                reward_model=options.reward_model,
-                partitioner=partitioner,
+        partitioner = inference_partitioner(options.model_parallel)
+        if processes.joined() and not spans_processes(partitioner):
+            raise RefusedError(
+                f"--model-parallel {options.model_parallel}: several processes answer with one "
+                "model, so this must be the number of all of their devices"
             )
-        except (CheckpointError, TensorFileError) as error:
-            raise RefusedError(str(error)) from error
+        return load_answerer(
+            options.model,
+            _settings(options),
+            reward_model=options.reward_model,
+            partitioner=partitioner,
+            wait=False,
+        )
+
+
+@contextlib.contextmanager
+def _refusing_damage() -> Iterator[None]:
+    """Refuses a model whose files are damaged, with a line that names the file.
+
+    Raises:
+      RefusedError: the model's files are damaged.
+    """
+    from gophercite.model_folders.checkpoint_files import CheckpointError
+    from gophercite.model_folders.tensors import TensorFileError
+
+    try:
+        yield
+    except (CheckpointError, TensorFileError) as error:
+        raise RefusedError(str(error)) from error
 
 
 def _settings(options: argparse.Namespace) -> "AnsweringSettings":

@@ -4,7 +4,7 @@ GopherCite, figure 2 and section 2.8: each of the K retrieved pages has its own 
 samples are drawn round-robin over the prompts, and the one with the highest reward is the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -66,6 +66,7 @@ def sample_in_turn(
     shown: Shown | None = None,
     max_num_seqs: int | None = None,
     batch_size: int | None = None,
+    coming: Callable[[], Params] | None = None,
 ) -> list[list[Candidate]]:
     """Draws each question's samples round-robin: sample i comes from prompt i modulo their number.
 
@@ -90,6 +91,7 @@ def sample_in_turn(
         chosen by `in_flight.usual_slots` when None. The samples do not depend on it.
       batch_size: number of questions that the batch is padded to, for callers whose batches mostly
         have this size; None pads to a power of two.
+      coming: waits for the model's parameters, of which `model` has the shapes (`sampler.sample`).
 
     Returns:
       The samples of each question, in order.
@@ -138,6 +140,7 @@ def sample_in_turn(
         prompts_in_flight=in_flight.prompts,
         vocabulary_size=vocabulary.size,
         other_eos_ids=vocabulary.other_eos_ids,
+        coming=coming,
     )
     if shown is None or filled is None:
         drawn = draw(key=keys, quotes=filled, samples_per_prompt=counts)

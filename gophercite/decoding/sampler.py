@@ -5,7 +5,7 @@ as the memory is meant to hold. A row whose sample has ended continues with its 
 sample, so that rows stay busy until the prompt's last samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -66,6 +66,7 @@ def sample(
     other_eos_ids: Sequence[int] = (),
     least_width: int = 1,
     least_samples: int = 1,
+    coming: Callable[[], Params] | None = None,
 ) -> Samples:
     """Continues each prompt up to an end of sequence or `settings.max_tokens`.
 
@@ -96,6 +97,8 @@ def sample(
       least_width: minimum padded length of prompts in tokens, because each width needs its own
         compiled program.
       least_samples: likewise, minimum number of samples per prompt that the arrays have room for.
+      coming: waits for the parameters, of this process's devices alone. `params` has their shapes,
+        dtypes and shardings (`jax.ShapeDtypeStruct`), and the program is compiled meanwhile.
 
     Returns:
       The samples, on the host.
@@ -135,6 +138,9 @@ def sample(
     )
     mesh = shared_mesh(params)
     inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
+    if coming is not None:
+        decode.lower(plan, params, *inputs).compile()  # the call below finds it
+        params = coming()
     decoded = decode(plan, params, *inputs)
     by_sample = (
         decoded.tokens,

@@ -65,6 +65,7 @@ __all__ = [
     "Description",
     "Model",
     "ModelFolderError",
+    "begin_loading",
     "describe_model",
     "describe_run",
     "load_model",
@@ -164,6 +165,38 @@ def load_model(
       TensorFileError: a file of parameters is missing, truncated or altered.
       CheckpointError: a run's checkpoint is damaged.
     """
+    with futures.ThreadPoolExecutor(2) as beside:
+        model, params = begin_loading(
+            folder, beside, param_dtype=param_dtype, frozen_layers=frozen_layers,
+            shardings=shardings, heads=heads,
+        )  # fmt: skip
+        return dataclasses.replace(model, params=params.result())
+
+
+def begin_loading(
+    folder: epath.PathLike,
+    beside: futures.Executor,
+    *,
+    param_dtype: str | None = None,
+    frozen_layers: int = 0,
+    shardings: Params | None = None,
+    heads: Params | None = None,
+) -> tuple[Model, "futures.Future[Params]"]:
+    """Reads a model folder, its parameters beside what the caller does next.
+
+    A training run's parameters are here when this returns.
+
+    Args:
+      folder, param_dtype, frozen_layers, shardings, heads: as for `load_model`.
+      beside: two threads.
+
+    Returns:
+      The model, with `jax.ShapeDtypeStruct`s for parameters, from which programs can be compiled;
+      and the parameters, or what `load_model` raises for them.
+
+    Raises:
+      ModelFolderError, CheckpointError: as from `load_model`, for all else.
+    """
     root = epath.Path(folder)
     description = read_description(root)
     config = description.config
@@ -175,17 +208,24 @@ def load_model(
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         shardings = jax.tree.map(lambda _: here, needed)
     provenance = dict(description.provenance)
-    with futures.ThreadPoolExecutor(1) as beside:
-        vocabulary = beside.submit(_read_vocabulary, root / VOCABULARY, description)
-        if description.parameters is not None:
-            params = _read_stored(root, needed, description.parameters, shardings)
-        elif description.base is not None:
+    vocabulary = beside.submit(_read_vocabulary, root / VOCABULARY, description)
+    if description.parameters is not None:
+        coming = beside.submit(_read_stored, root, needed, description.parameters, shardings)
+    else:
+        coming = futures.Future()
+        if description.base is not None:
             params, provenance["step"] = _read_adapted(root, description, needed, shardings)
         else:
             step = find_checkpoint(root, jax.eval_shape(merge_layers, needed))
             params = _read_checkpoint(root, step, needed, shardings)
             provenance["step"] = step
-        return Model(transformer, params, vocabulary.result(), provenance)
+        coming.set_result(params)
+
+    def abstract(leaf: jax.ShapeDtypeStruct, sharding: jax.sharding.Sharding) -> Any:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    shapes = jax.tree.map(abstract, needed, shardings)
+    return Model(transformer, shapes, vocabulary.result(), provenance), coming
 
 
 def load_reward_model(

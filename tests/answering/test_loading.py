@@ -1,6 +1,10 @@
 """Models cut over devices answer as they do on one, and no device holds a whole one."""
 
+import collections
+import dataclasses
 import pathlib
+import shutil
+from collections.abc import Iterator
 
 import jax
 import pytest
@@ -12,6 +16,7 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.model_folders.folder import Model, load_model, load_reward_model, save_model
 from gophercite.model_folders.placement import folder_shardings
+from gophercite.model_folders.tensors import TensorFileError
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
@@ -53,16 +58,34 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, pat
     return folder / "model", folder / "rewards"
 
 
-def test_four_devices_answer_what_one_does(folders: tuple[pathlib.Path, pathlib.Path]) -> None:
+@pytest.fixture
+def compiled() -> Iterator[collections.Counter[str]]:
+    """How often each program is compiled, by its name."""
+    count: collections.Counter[str] = collections.Counter()
+
+    def listen(event: str, seconds: float, **details: str | int) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            count[str(details["fun_name"])] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield count
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_four_devices_answer_what_one_does(
+    folders: tuple[pathlib.Path, pathlib.Path], compiled: collections.Counter[str]
+) -> None:
+    """Also where their program is compiled while parameters are read; then it is not made twice."""
     model, rewards = folders
-    alone, cut = (
-        load_answerer(model, SETTINGS, reward_model=rewards, partitioner=partitioner)
-        for partitioner in (None, inference_partitioner(model_parallel=2, data_parallel=2))
-    )
-    one, other = (
-        answerer.answer("When did the mill burn?", FOUND, seed=3, keep_samples=True)
-        for answerer in (alone, cut)
-    )
+    alone = load_answerer(model, SETTINGS, reward_model=rewards)
+    partitioner = inference_partitioner(model_parallel=2, data_parallel=2)
+    cut = load_answerer(model, SETTINGS, reward_model=rewards, partitioner=partitioner, wait=False)
+    ask = "When did the mill burn?", FOUND
+    one = alone.answer(*ask, seed=3, keep_samples=True)
+    assert compiled["jit(decode)"] == 1
+    other = cut.answer(*ask, seed=3, keep_samples=True)
+    assert cut.answer(*ask, seed=3, keep_samples=True) == other
+    assert compiled["jit(decode)"] == 2
     assert len(one.samples) == 4
     assert [sample.text for sample in other.samples] == [sample.text for sample in one.samples]
     assert other.text == one.text
@@ -70,6 +93,25 @@ def test_four_devices_answer_what_one_does(folders: tuple[pathlib.Path, pathlib.
     for here, there in zip(one.samples, other.samples, strict=True):
         assert there.score == pytest.approx(here.score, abs=1e-4)
         assert there.likelihood == pytest.approx(here.likelihood, abs=1e-3)
+
+
+def test_damage_is_found_when_parameters_are_needed(
+    folders: tuple[pathlib.Path, pathlib.Path],
+    tmp_path: pathlib.Path,
+    compiled: collections.Counter[str],
+) -> None:
+    """And the program is compiled before."""
+    shutil.copytree(folders[0], tmp_path / "model")
+    file = tmp_path / "model" / "parameters.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    others = dataclasses.replace(SETTINGS, samples=6)
+    answerer = load_answerer(tmp_path / "model", others, wait=False)
+    prepared = answerer.prepare("When did the mill burn?", FOUND)
+    with pytest.raises(TensorFileError, match=r"parameters\.safetensors: tensor .* is damaged"):
+        answerer.answer_batch(answerer.batch([prepared]), [0])
+    assert compiled["jit(decode)"] == 1
+    with pytest.raises(TensorFileError, match="is damaged"):
+        load_answerer(tmp_path / "model", SETTINGS)
 
 
 def test_no_device_holds_more_than_its_share(folders: tuple[pathlib.Path, pathlib.Path]) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -516,3 +517,12 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert cli.main([*unsure, "--choose", "sum"]) == 1
     assert "score = 'consensus', not" in capsys.readouterr().err
     assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)
+    # What is damaged may be noticed only when the parameters are needed.
+    shutil.copytree(MODEL, notes.parent / "damaged")
+    file = notes.parent / "damaged" / "parameters.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    command[command.index(str(MODEL))] = str(notes.parent / "damaged")
+    assert cli.main(command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"gophercite ask: {file}: tensor ")
+    assert "is damaged" in line
