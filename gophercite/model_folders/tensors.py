@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import pathlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,8 +42,8 @@ __all__ = [
 FILE_BYTES = 4 * 10**9
 
 # Hashing and copying run without Python's lock, one core for each tensor. More threads would have
-# more slices in host memory at once; half of few cores are left to what is done meanwhile.
-_THREADS = min(4, max(1, (os.cpu_count() or 1) // 2))
+# more slices in host memory at once.
+_THREADS = 4
 
 
 class Stored(NamedTuple):
