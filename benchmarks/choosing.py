@@ -196,7 +196,7 @@ def main() -> None:
     add("--samples", type=int, default=16, help="answers of each question (default: 16)")
     add("--temperature", type=float, default=1.0, help="of the sampling (default: 1)")
     add("--top-p", type=float, default=1.0, help="of the sampling (default: 1, all tokens)")
-    add("--max-tokens", type=int, default=256, help="longest answer (default: 256, like ask)")
+    add("--max-tokens", type=int, help="longest answer (default: like ask)")
     add("--prompt-tokens", type=int, help="longest prompt (default: as in training, like ask)")
     add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
     flags = parser.parse_args()
@@ -207,9 +207,13 @@ def main() -> None:
     }
     if flags.articles:
         documents = {article.id: article for article in whole_articles(documents.values())}
-    sampling = SamplingSettings(flags.max_tokens, flags.temperature, top_p=flags.top_p)
+    sampling = SamplingSettings(temperature=flags.temperature, top_p=flags.top_p)
     settings = AnsweringSettings(
-        flags.samples, flags.prompt_tokens, joint=flags.joint, sampling=sampling
+        flags.samples,
+        flags.prompt_tokens,
+        joint=flags.joint,
+        sampling=sampling,
+        max_tokens=flags.max_tokens,
     )
     answerer = Answerer(load_model(flags.model), settings)
     start, answered = time.monotonic(), []

@@ -65,6 +65,25 @@ def encode_prompt(
     return encode_text(vocabulary, text)
 
 
+def usual_max_tokens(trained_length: int | None, most: int, claims: int = 1) -> int:
+    """Returns how long a model's answers may be if nobody says so.
+
+    Now and then a sample goes on and on in a claim, and all others wait for it.
+
+    Args:
+      trained_length: as for `usual_prompt_tokens`.
+      most: the limit for any model.
+      claims: maximum number of claims, each with its quote.
+
+    Returns:
+      For each claim an eighth of the length in training, which is what the longest prompt leaves,
+      and 64 tokens at least; `most` in all, and where that length isn't known.
+    """
+    if trained_length is None:
+        return most
+    return min(most, claims * max(64, trained_length // 8))
+
+
 def usual_prompt_tokens(trained_length: int | None, max_tokens: int) -> int:
     """Returns how long a model's prompts may be if nobody says so.
 

@@ -163,7 +163,7 @@ def _read_questions(flags: argparse.Namespace) -> list[Question]:
 
 
 def _answerer(flags: argparse.Namespace) -> Answerer:
-    sampling = SamplingSettings(flags.max_tokens, flags.temperature, flags.top_k, flags.top_p)
+    sampling = SamplingSettings(temperature=flags.temperature, top_k=flags.top_k, top_p=flags.top_p)
     settings = settings_of(flags, sampling)
     partitioner = inference_partitioner(flags.model_parallel, flags.data_parallel)
     if jax.process_count() > 1 and not spans_processes(partitioner):

@@ -65,6 +65,24 @@ def test_prompts_are_as_long_as_in_training(
     assert prompts.usual_prompt_tokens(trained_length, max_tokens) == expected
 
 
+@pytest.mark.parametrize(
+    ("trained_length", "most", "claims", "expected"),
+    [
+        (None, 256, 1, 256),
+        (1024, 256, 1, 128),
+        (1024, 100, 1, 100),
+        (192, 256, 1, 64),  # an eighth would be too few for a quote
+        (192, 256, 3, 192),
+        (1024, 256, 3, 256),
+        (4096, 256, 1, 256),
+    ],
+)
+def test_answers_are_an_eighth_of_the_length_in_training(
+    trained_length: int | None, most: int, claims: int, expected: int
+) -> None:
+    assert prompts.usual_max_tokens(trained_length, most, claims) == expected
+
+
 def test_the_response_follows_a_space_and_parses() -> None:
     text = prompts.response(ANSWER)
     assert text == " %<In 1874.>%(Ormsby)%[Its lighthouse was built in 1874.]%"

@@ -89,8 +89,13 @@ class Answerer:
             raise ValueError("choose = 'reward': needs a reward model")
         self._constraint = QuoteConstraint(model.vocabulary, settings.quotes)
         self._preparer = Preparer(model, settings, self._constraint)
+        longest = self._preparer.max_tokens
         self.settings = dataclasses.replace(
-            settings, choose=chooser, prompt_tokens=self._preparer.prompt_tokens
+            settings,
+            choose=chooser,
+            max_tokens=longest,
+            prompt_tokens=self._preparer.prompt_tokens,
+            sampling=dataclasses.replace(settings.sampling, max_tokens=longest),
         )
         if chooser == "consensus" and settings.samples == 1:
             chooser = "mean"  # one alone agrees with itself

@@ -25,7 +25,9 @@ from gophercite.storage.json_lines import read_one
 By = Literal["score", "likelihood", "consensus"]
 _NAMES = {"likelihood": "log-probability", "consensus": "consensus"}
 
-_AT_A_TIME = "max_num_seqs"
+# Settings that are not recorded: the number of answers drawn at a time changes no answer, and the
+# length of answers is the sampling's.
+_LEFT_OUT = ("max_num_seqs", "max_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,8 @@ def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
     answers.
     """
     value = dataclasses.asdict(answerer.settings)
-    del value[_AT_A_TIME]
+    for name in _LEFT_OUT:
+        del value[name]
     value |= {"pages": pages, "provenance": answerer.provenance}
     settings: dict[str, Any] = json.loads(json.dumps(value))
     return settings
@@ -107,7 +110,7 @@ def settings_among(run: Mapping[str, Any]) -> dict[str, Any]:
       ValueError: when a field is missing.
     """
     fields = (field.name for field in dataclasses.fields(AnsweringSettings))
-    names = [*(name for name in fields if name != _AT_A_TIME), "pages", "provenance"]
+    names = [*(name for name in fields if name not in _LEFT_OUT), "pages", "provenance"]
     missing = [name for name in names if name not in run]
     if missing:
         raise ValueError(f"does not say with which {', '.join(missing)} the answers were made")

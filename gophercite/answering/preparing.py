@@ -18,7 +18,7 @@ from gophercite.documents import Window
 from gophercite.few_shot.prompting import FewShotSettings, few_shot_context
 from gophercite.model_folders.folder import Model
 from gophercite.models.training_text import unlike_training
-from gophercite.prompts import usual_prompt_tokens
+from gophercite.prompts import usual_max_tokens, usual_prompt_tokens
 from gophercite.quoting.constraint import NoLegalAnswer, PromptGraph, QuoteConstraint
 from gophercite.records.answers import LeftOut
 from gophercite.retrieval.contexts import (
@@ -85,6 +85,7 @@ class Preparer:
       constraint: what answers may look like, in the model's tokens.
 
     Attributes:
+      max_tokens: maximum length of an answer in tokens.
       prompt_tokens: maximum prompt length in tokens.
     """
 
@@ -92,8 +93,11 @@ class Preparer:
         self, model: Model, settings: AnsweringSettings, constraint: QuoteConstraint
     ) -> None:
         trained_length = None if settings.few_shot else model.vocabulary.trained_length
+        self.max_tokens = settings.max_tokens or usual_max_tokens(
+            trained_length, settings.sampling.max_tokens, settings.quotes.maximum_triples
+        )
         self.prompt_tokens = settings.prompt_tokens or usual_prompt_tokens(
-            trained_length, settings.sampling.max_tokens
+            trained_length, self.max_tokens
         )
         self._model = model
         self._settings = settings
@@ -126,7 +130,7 @@ class Preparer:
         """Prompts from which something can be quoted, and the pages that are in none, with why."""
         contexts, left_out, no_room = self._contexts(question, found)
         prompts = []
-        longest, shortest = self._settings.sampling.max_tokens, []
+        longest, shortest = self.max_tokens, []
         for context in contexts:
             try:
                 graph = self._constraint.graph(context.windows)

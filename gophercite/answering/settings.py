@@ -39,11 +39,14 @@ class AnsweringSettings:
         of its consensus, a single sample is given its mean.
       max_num_seqs: number of answers to draw at a time, which bounds the memory; None draws as many
         as keep the device busy and fit (`decoding.in_flight`). The answers do not depend on it.
-      sampling: how tokens are drawn.
+      sampling: how tokens are drawn; an `Answerer`'s has the `max_tokens` of its answers.
       claim_in_quote: whether an answer's quote must contain its claim where some quote of the
         prompt could; other samples whose quotes don't are marked (`decoding.claim_in_quote`).
       quotes: what answers may look like.
       contexts: how pages are cut.
+      max_tokens: maximum length of an answer in tokens. None is an eighth of the length that the
+        model was trained for, if that is known (`prompts.usual_max_tokens`), and at most
+        `sampling.max_tokens`.
     """
 
     samples: int = 16
@@ -56,9 +59,10 @@ class AnsweringSettings:
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     quotes: QuoteSettings = dataclasses.field(default_factory=QuoteSettings)
     contexts: ContextSettings = dataclasses.field(default_factory=ContextSettings)
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("samples", "prompt_tokens", "max_num_seqs"):
+        for name in ("samples", "prompt_tokens", "max_num_seqs", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} = {value}: must be at least 1")

@@ -40,6 +40,7 @@ def settings_of(
         raise ValueError("--choose reward: also give --reward-model")
     return AnsweringSettings(
         samples=flags.samples,
+        max_tokens=flags.max_tokens,
         prompt_tokens=flags.prompt_tokens,
         joint=flags.joint,
         few_shot=few_shot,
@@ -109,8 +110,9 @@ def _add_sampling(group: argparse._ActionsContainer) -> None:
     add_argument(
         "--max-tokens",
         type=positive,
-        default=256,
-        help="length of the longest answer, in tokens (default: 256)",
+        help="length of the longest answer, in tokens (default: for each claim an eighth of the "
+        "length that the model was trained with, and 64 at least; 256 at most, and if that isn't "
+        "known)",
     )
     add_argument(
         "--prompt-tokens",

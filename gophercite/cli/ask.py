@@ -258,7 +258,7 @@ def _answers(
         prepared = answerer.prepare(options.question, found)
         if prepared.no_room is not None:
             flag = prepared.no_room.setting
-            value = getattr(options, flag) or answerer.settings.prompt_tokens
+            value = getattr(answerer.settings, flag)
             raise RefusedError(
                 f"--{flag.replace('_', '-')} {value} is too few: {prepared.no_room.problem}"
             )
@@ -338,5 +338,5 @@ def _refusing_damage() -> Iterator[None]:
 def _settings(options: argparse.Namespace) -> "AnsweringSettings":
     from gophercite.decoding.sampling_settings import SamplingSettings
 
-    sampling = SamplingSettings(options.max_tokens, options.temperature)
+    sampling = SamplingSettings(temperature=options.temperature)
     return settings_of(options, sampling, options.few_shot)

@@ -324,7 +324,7 @@ def test_how_many_are_drawn_at_a_time_changes_no_sample() -> None:
         assert one.score == pytest.approx(other.score, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["samples", "prompt_tokens", "max_num_seqs"])
+@pytest.mark.parametrize("name", ["samples", "prompt_tokens", "max_num_seqs", "max_tokens"])
 def test_settings_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = 0: must be at least 1"):
         AnsweringSettings(**{name: 0})
@@ -344,6 +344,25 @@ def test_prompts_are_as_long_as_the_model_was_trained_with() -> None:
         assert answerer.settings.prompt_tokens == expected
         lengths = [len(each.tokens) for each in answerer.prepare(QUESTION, found_pages()).contexts]
         assert expected == 3840 or 2 * expected < 3 * max(lengths) <= 3 * expected
+
+
+def test_answers_are_as_long_as_is_usual_for_the_length_in_training() -> None:
+    """Unless somebody says how long, or less was sampled anyway."""
+    trained = dataclasses.replace(model(), vocabulary=copy.copy(model().vocabulary))
+    trained.vocabulary.trained_length = 1024
+    three = QuoteSettings(maximum_triples=3)
+    for answerer, expected in (
+        (Answerer(trained), 128),
+        (Answerer(trained, AnsweringSettings(quotes=three)), 256),
+        (Answerer(trained, AnsweringSettings(max_tokens=200)), 200),
+        (Answerer(trained, AnsweringSettings(sampling=SamplingSettings(max_tokens=40))), 40),
+        (Answerer(trained, AnsweringSettings(few_shot=1)), 256),
+        (Answerer(model()), 256),
+    ):
+        assert answerer.settings.max_tokens == answerer.settings.sampling.max_tokens == expected
+    few = Answerer(trained, AnsweringSettings(max_tokens=4)).prepare(QUESTION, found_pages())
+    assert few.no_room is not None
+    assert few.no_room.setting == "max_tokens"
 
 
 def test_from_python(tmp_path: pathlib.Path) -> None:

@@ -15,7 +15,7 @@ FLAGS = [
     "--no-claim-in-quote", "--claims=4", "--omissions=2", "--boundaries=sentences",
     "--max-tokens=77", "--temperature=0.5",
 ]  # fmt: skip
-SAMPLING = SamplingSettings(77, 0.5)
+SAMPLING = SamplingSettings(temperature=0.5)
 EXPECTED = AnsweringSettings(
     samples=3,
     prompt_tokens=99,
@@ -26,6 +26,7 @@ EXPECTED = AnsweringSettings(
     claim_in_quote=False,
     sampling=SAMPLING,
     quotes=QuoteSettings(maximum_triples=4, maximum_omissions=2, boundaries="sentences"),
+    max_tokens=77,
 )
 
 
@@ -43,7 +44,7 @@ def test_every_flag_is_its_setting() -> None:
 def test_the_defaults_are_the_library_s() -> None:
     """But for claims: a user who asks one thing wants one claim."""
     flags = parsed()
-    sampling = SamplingSettings(flags.max_tokens, flags.temperature)
+    sampling = SamplingSettings(temperature=flags.temperature)
     assert settings_of(flags, sampling) == AnsweringSettings(
         sampling=sampling, quotes=QuoteSettings(maximum_triples=1)
     )
