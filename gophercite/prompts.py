@@ -77,11 +77,12 @@ def usual_max_tokens(trained_length: int | None, most: int, claims: int = 1) -> 
 
     Returns:
       For each claim an eighth of the length in training, which is what the longest prompt leaves,
-      and 64 tokens at least; `most` in all, and where that length isn't known.
+      and 128 tokens at least, enough for a long sentence; `most` in all, and where that length
+      isn't known.
     """
     if trained_length is None:
         return most
-    return min(most, claims * max(64, trained_length // 8))
+    return min(most, claims * max(128, trained_length // 8))
 
 
 def usual_prompt_tokens(trained_length: int | None, max_tokens: int) -> int:

@@ -71,9 +71,10 @@ def test_prompts_are_as_long_as_in_training(
         (None, 256, 1, 256),
         (1024, 256, 1, 128),
         (1024, 100, 1, 100),
-        (192, 256, 1, 64),  # an eighth would be too few for a quote
-        (192, 256, 3, 192),
+        (192, 256, 1, 128),  # an eighth would be too few for a quote
+        (192, 999, 3, 384),
         (1024, 256, 3, 256),
+        (1536, 256, 1, 192),
         (4096, 256, 1, 256),
     ],
 )

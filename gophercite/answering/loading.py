@@ -122,17 +122,19 @@ def load_answerer(
       ValueError: the mesh does not divide a model's attention heads.
       ModelFolderError, TensorFileError, CheckpointError: there is no such model.
     """
-    beside = futures.ThreadPoolExecutor(3)
-    beside.submit(load_numba)  # for the quote constraint
     coming: Callable[[], Params] | None = None
-    if wait or spans_processes(partitioner):
-        answering, judge = load_models(model, reward_model, partitioner)
-    else:
-        places = folder_shardings(model, partitioner) if partitioner is not None else None
-        answering, params = begin_loading(model, beside, shardings=places)
-        coming = params.result
-        judge = _judge(reward_model, partitioner)
-    beside.shutdown(wait=wait)
+    beside = futures.ThreadPoolExecutor(3)
+    try:
+        beside.submit(load_numba)  # for the quote constraint
+        if wait or spans_processes(partitioner):
+            answering, judge = load_models(model, reward_model, partitioner)
+        else:
+            places = None if partitioner is None else folder_shardings(model, partitioner)
+            answering, params = begin_loading(model, beside, shardings=places)
+            coming = params.result
+            judge = _judge(reward_model, partitioner)
+    finally:
+        beside.shutdown(wait=wait)
     return Answerer(
         answering,
         settings,

@@ -44,8 +44,8 @@ class AnsweringSettings:
         prompt could; other samples whose quotes don't are marked (`decoding.claim_in_quote`).
       quotes: what answers may look like.
       contexts: how pages are cut.
-      max_tokens: maximum length of an answer in tokens. None is an eighth of the length that the
-        model was trained for, if that is known (`prompts.usual_max_tokens`), and at most
+      max_tokens: maximum length of an answer in tokens. None follows from the length that the model
+        was trained for, if it is known (`prompts.usual_max_tokens`), and is at most
         `sampling.max_tokens`.
     """
 

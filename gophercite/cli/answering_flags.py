@@ -111,7 +111,7 @@ def _add_sampling(group: argparse._ActionsContainer) -> None:
         "--max-tokens",
         type=positive,
         help="length of the longest answer, in tokens (default: for each claim an eighth of the "
-        "length that the model was trained with, and 64 at least; 256 at most, and if that isn't "
+        "length that the model was trained with, and 128 at least; 256 at most, and if that isn't "
         "known)",
     )
     add_argument(

@@ -327,11 +327,12 @@ def _refusing_damage() -> Iterator[None]:
       RefusedError: the model's files are damaged.
     """
     from gophercite.model_folders.checkpoint_files import CheckpointError
+    from gophercite.model_folders.folder_contents import ModelFolderError
     from gophercite.model_folders.tensors import TensorFileError
 
     try:
         yield
-    except (CheckpointError, TensorFileError) as error:
+    except (CheckpointError, ModelFolderError, TensorFileError) as error:
         raise RefusedError(str(error)) from error
 
 

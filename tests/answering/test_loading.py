@@ -77,7 +77,7 @@ def test_four_devices_answer_what_one_does(
 ) -> None:
     """Also where their program is compiled while parameters are read; then it is not made twice."""
     model, rewards = folders
-    alone = load_answerer(model, SETTINGS, reward_model=rewards)
+    alone = load_answerer(model, SETTINGS, reward_model=rewards, wait=False)
     partitioner = inference_partitioner(model_parallel=2, data_parallel=2)
     cut = load_answerer(model, SETTINGS, reward_model=rewards, partitioner=partitioner, wait=False)
     ask = "When did the mill burn?", FOUND

@@ -526,3 +526,12 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"gophercite ask: {file}: tensor ")
     assert "is damaged" in line
+    described = notes.parent / "damaged" / "model.json"
+    described.write_text(
+        described.read_text().replace('"trained_layers/down"', '"trained_layers/other"', 1)
+    )
+    assert cli.main(["renew", str(described.parent)]) == 0
+    capsys.readouterr()
+    assert cli.main(command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "trained_layers/down" in line
