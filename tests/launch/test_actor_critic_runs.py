@@ -1,7 +1,6 @@
 """Reinforcement learning by launch/train.py: from folders of models to a policy, and on from it."""
 
 import io
-import json
 import os
 import pathlib
 import shutil
@@ -18,10 +17,7 @@ import pytest
 import train
 from tiny_runs import TINY
 
-from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
-from data_pipelines.sample_world.world import World
-from data_pipelines.sources import question_of
-from data_pipelines.tasks import add_questions
+from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite.model_folders.checkpoint_files import read_parameters, saved_steps
 from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD
@@ -42,8 +38,8 @@ SMALL = TINY | {
     "train.save_every": "2",
     "train.log_every": "1",
     "train.profile_step": "1",
-    "validation/RolloutInput.mixture_or_task_name": '"few_questions"',
     "validation/RolloutInput.batch_size": "8",
+    "validation/RolloutInput.limit": "12",  # a batch and a half
     "EarlyStopping.limits": "{}",
     "Answers.questions": "4",
     "Answers.batch_size": "4",
@@ -55,15 +51,6 @@ UNEVALUATED = {
     "train.best_metric": "None",
     "train.profile_step": "None",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _few_questions(tmp_path_factory):
-    """A validation split of a batch and a half: the sample world's is 512 questions."""
-    world = World(split="validation")
-    file = tmp_path_factory.mktemp("questions") / "questions.jsonl"
-    file.write_text("".join(json.dumps(question_of(world, i)) + "\n" for i in range(12)))
-    add_questions("few_questions", {"validation": file}, VOCABULARY_FOLDER)
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +136,7 @@ def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, wh
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    alone = UNEVALUATED | {
-        "train.total_steps": "2",  # of the same schedule
-        # Not used, and the other processes know no task of this one's.
-        "validation/RolloutInput.mixture_or_task_name": '"sample_world_questions"',
-    }
+    alone = UNEVALUATED | {"train.total_steps": "2"}  # of the same schedule
     command = [sys.executable, str(TOGETHER), "2"]
     command += [*flags(folders, tmp_path / "two", **alone), cache]
     command += [f"--coordinator_address=localhost:{port}"]
