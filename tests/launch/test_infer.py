@@ -116,10 +116,17 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     said = capsys.readouterr().err
     assert "; 128 at the same time" in said
     assert f"{len(QUESTIONS)} already answered" in said
-    assert run(command, whole, "--omissions", "2") == 1
-    said = capsys.readouterr().err
-    assert "'maximum_omissions': 2" in said
-    assert "Traceback" not in said
+    for flag, value, setting in (
+        ("--omissions", "2", "'maximum_omissions': 2"),
+        ("--max-tokens", "61", "'max_tokens': 61"),
+        ("--temperature", "0.5", "'temperature': 0.5"),
+        ("--top-k", "7", "'top_k': 7"),
+        ("--top-p", "0.5", "'top_p': 0.5"),
+    ):
+        assert run(command, whole, flag, value) == 1
+        said = capsys.readouterr().err
+        assert setting in said
+        assert "Traceback" not in said
 
 
 def test_more_devices_than_there_are_are_refused(
