@@ -30,9 +30,9 @@ from gophercite.retrieval.contexts import (
     joint_context,
 )
 
-# Share of the pages' text that one prompt for all of them must show if nobody asked for it. What is
-# cut away from longer pages may be the answer, and prompts of their own show more.
-LEAST_SHOWN = 0.5
+# Share of the pages' text that one prompt for all of them must show if nobody asked for it; of a
+# long page, as if it had ENOUGH characters. With less, what is cut away may be the answer.
+LEAST_SHOWN, ENOUGH = 0.5, 1000
 
 
 class NoRoom(NamedTuple):
@@ -200,9 +200,10 @@ class Preparer:
 
 
 def _shows_enough(context: Context, results: Sequence[SearchResult]) -> bool:
-    """Whether one prompt for all pages shows `LEAST_SHOWN` of their text."""
+    """Whether one prompt for all pages shows `LEAST_SHOWN` of what there is, or of `ENOUGH`."""
     shown = sum(len(window.text) for window in context.windows)
-    return shown >= LEAST_SHOWN * sum(len(result.document.text) for result in results)
+    wanted = sum(min(ENOUGH, len(result.document.text)) for result in results)
+    return shown >= LEAST_SHOWN * wanted
 
 
 def _why_unquotable(window: Window) -> str:

@@ -29,7 +29,7 @@ class AnsweringSettings:
         (`prompts.usual_prompt_tokens`).
       joint: show all pages in one prompt instead of each in its own. None does so if the model was
         also trained with several pages in a prompt (`Vocabulary.several_pages`), and one prompt can
-        show at least half of their text.
+        show at least half of their text, or 500 characters of each.
       few_shot: number of examples before the question, for a base model that was not trained to
         answer (section 2.5 and H): drawn for each prompt, at most five.
       choose: which sample is the answer: "reward", the one with the highest reward; "consensus",

@@ -76,7 +76,8 @@ def _add_answers(group: argparse._ActionsContainer) -> None:
         "--joint",
         action=argparse.BooleanOptionalAction,
         help="put all pages into one prompt, or each into its own (default: one prompt if the "
-        "model was also trained with several pages, and at least half of their text fits)",
+        "model was also trained with several pages, and half of their text or 500 characters "
+        "of each fit)",
     )
     add_argument(
         "--claims",

@@ -50,9 +50,17 @@ def test_what_is_asked_for_comes_first(taught: Model) -> None:
 
 def test_pages_of_which_too_little_fits_have_their_own_prompts(taught: Model) -> None:
     assert shown(taught, MILL, LONG) == [["m"], ["l"]]
-    assert shown(taught, MILL, LONG, prompt_tokens=400) == [["m"], ["l"]]
-    # A little more than half of the two is shown.
     assert shown(taught, MILL, LONG, prompt_tokens=500) == [["m", "l"]]
+
+
+def test_of_a_long_page_five_hundred_characters_are_enough(taught: Model) -> None:
+    longer = dataclasses.replace(LONG, text=LONG.text * 20)
+    assert shown(taught, MILL, longer, prompt_tokens=500) == [["m", "l"]]
+    short = dataclasses.replace(LONG, text=LONG.text[:900])
+    for page in (short, longer):
+        assert shown(taught, MILL, page) == [["m"], ["l"]]
+    assert shown(taught, MILL, longer, prompt_tokens=250) == [["m"], ["l"]]
+    assert shown(taught, MILL, longer, prompt_tokens=300) == [["m", "l"]]
 
 
 def test_examples_before_the_question_show_single_pages(taught: Model) -> None:
