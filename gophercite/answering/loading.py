@@ -1,5 +1,6 @@
 """Loads an answerer from folders, its models on one device or sharded over several."""
 
+import dataclasses
 from collections.abc import Callable
 from concurrent import futures
 
@@ -122,17 +123,18 @@ def load_answerer(
       ValueError: the mesh does not divide a model's attention heads.
       ModelFolderError, TensorFileError, CheckpointError: there is no such model.
     """
+    places = None if partitioner is None else folder_shardings(model, partitioner)
     coming: Callable[[], Params] | None = None
     beside = futures.ThreadPoolExecutor(3)
     try:
         beside.submit(load_numba)  # for the quote constraint
+        # Before the model, because processes that share both must read them in the same order.
+        judge = _judge(reward_model, partitioner)
+        answering, params = begin_loading(model, beside, shardings=places)
         if wait or spans_processes(partitioner):
-            answering, judge = load_models(model, reward_model, partitioner)
+            answering = dataclasses.replace(answering, params=params.result())
         else:
-            places = None if partitioner is None else folder_shardings(model, partitioner)
-            answering, params = begin_loading(model, beside, shardings=places)
             coming = params.result
-            judge = _judge(reward_model, partitioner)
     finally:
         beside.shutdown(wait=wait)
     return Answerer(

@@ -30,8 +30,8 @@ from gophercite.retrieval.contexts import (
     joint_context,
 )
 
-# Share of the pages' text that one prompt for all of them must show if nobody asked for it; of a
-# long page, as if it had ENOUGH characters. With less, what is cut away may be the answer.
+# Share of the pages' text that one prompt for all of them must show if nobody asked for it; a page
+# that is longer counts as ENOUGH characters. With less, what is cut away may be the answer.
 LEAST_SHOWN, ENOUGH = 0.5, 1000
 
 
@@ -200,7 +200,7 @@ class Preparer:
 
 
 def _shows_enough(context: Context, results: Sequence[SearchResult]) -> bool:
-    """Whether one prompt for all pages shows `LEAST_SHOWN` of what there is, or of `ENOUGH`."""
+    """Whether one prompt for all pages shows half of their text, or of `ENOUGH` of each."""
     shown = sum(len(window.text) for window in context.windows)
     wanted = sum(min(ENOUGH, len(result.document.text)) for result in results)
     return shown >= LEAST_SHOWN * wanted

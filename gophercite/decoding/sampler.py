@@ -97,8 +97,9 @@ def sample(
       least_width: minimum padded length of prompts in tokens, because each width needs its own
         compiled program.
       least_samples: likewise, minimum number of samples per prompt that the arrays have room for.
-      coming: waits for the parameters, of this process's devices alone. `params` has their shapes,
-        dtypes and shardings (`jax.ShapeDtypeStruct`), and the program is compiled meanwhile.
+      coming: waits for the parameters and returns them; they must be on this process's devices.
+        `params` then has their shapes, dtypes and shardings (`jax.ShapeDtypeStruct`), from which
+        the program is compiled meanwhile.
 
     Returns:
       The samples, on the host.

@@ -182,9 +182,9 @@ def begin_loading(
     shardings: Params | None = None,
     heads: Params | None = None,
 ) -> tuple[Model, "futures.Future[Params]"]:
-    """Reads a model folder, its parameters beside what the caller does next.
+    """Starts to read a model folder; the parameters follow while the caller goes on.
 
-    A training run's parameters are here when this returns.
+    Those of a training run have been read when this returns.
 
     Args:
       folder, param_dtype, frozen_layers, shardings, heads: as for `load_model`.
