@@ -149,7 +149,8 @@ def _pages(question: Question, index: DocumentIndex | None, k: int) -> FoundPage
             )
         snippet = page.snippet if isinstance(page, FoundDocument) else None
         results.append(SearchResult(page, snippet))
-    return FoundPages(tuple(results))
+    known = any(result.snippet is not None for result in results)
+    return FoundPages(tuple(results), search_inside=not known)
 
 
 def _read_questions(flags: argparse.Namespace) -> list[Question]:

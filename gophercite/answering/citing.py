@@ -13,6 +13,8 @@ from gophercite.text.word_boundaries import word_boundaries
 def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterator[Citation]:
     """Finds a quote where the model read it: in the first window with its title that holds it.
 
+    A page may have several windows.
+
     The runs of a quote that leaves words out may come from several pages with the same title. Each
     of these pages then gets a citation of the same claim. The first citation is of the page that
     holds the most runs, counted from the first run; the remaining runs are handled in the same way.
@@ -28,35 +30,50 @@ def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterat
     Raises:
       ValueError: no window of that title holds the quote.
     """
-    named = [window for window in windows if window.title == triple.title]
+    named: dict[str, list[Window]] = {}
+    for window in windows:
+        if window.title == triple.title:
+            named.setdefault(window.document.id, []).append(window)
     runs = evidence.runs_of(triple.quote, omissions)
     while runs:
-        places = [_places(runs, window.text) for window in named]
-        most = max(places, key=len, default=[])
-        if not most:
+        places = {page: _places(runs, parts) for page, parts in named.items()}
+        page = max(places, key=lambda page: len(places[page]), default="")
+        starts = places.get(page)
+        if not starts:
             raise ValueError(
                 f"no page with the title {triple.title!r} among those shown contains the quote"
             )
-        window = named[places.index(most)]
-        quote = evidence.OMISSION.join(runs[: len(most)])
-        starts = [window.start + place for place in most]
-        yield cite(dataclasses.replace(triple, quote=quote), window.document, *starts)
-        del runs[: len(most)]
+        quote = evidence.OMISSION.join(runs[: len(starts)])
+        document = named[page][0].document
+        yield cite(dataclasses.replace(triple, quote=quote), document, *starts)
+        del runs[: len(starts)]
 
 
-def _places(runs: Sequence[str], text: str) -> list[int]:
-    """Where runs stand in a text, up to the first one not found: in sequence where possible."""
+def _places(runs: Sequence[str], parts: Sequence[Window]) -> list[int]:
+    """Where runs stand in parts of a page, up to the first one not found: in sequence if they can.
+
+    Places are counted from the start of the page.
+    """
     places: list[int] = []
     end = 0
     for run in runs:
-        place = _place(run, text, end)
+        place = _place_in(parts, run, end)
         if place < 0:
-            place = _place(run, text)
+            place = _place_in(parts, run)
         if place < 0:
             break
         places.append(place)
         end = place + len(run)
     return places
+
+
+def _place_in(parts: Sequence[Window], run: str, first: int = 0) -> int:
+    """The place of a run in its page, not before `first`, in the first part with it; else -1."""
+    for part in parts:
+        place = _place(run, part.text, max(0, first - part.start))
+        if place >= 0:
+            return part.start + place
+    return -1
 
 
 def _place(run: str, text: str, first: int = 0) -> int:

@@ -27,11 +27,15 @@ class FoundPages:
       results: the pages, the best first, each with the snippet that the engine shows for it.
       left_out: pages that were found but could not be read.
       unread: given files that could not be read, whatever the question.
+      search_inside: whether prompts show the passages of long pages that fit the question best.
+        Otherwise they show what is around the snippets, as in the paper, whose search engine knew
+        more than our own does.
     """
 
     results: tuple[SearchResult, ...]
     left_out: tuple[LeftOut, ...] = ()
     unread: tuple[LeftOut, ...] = ()
+    search_inside: bool = False
 
     def named_in(self, answer: Answer) -> Answer:
         """Returns the answer with the files that could not be read named first."""
@@ -88,7 +92,7 @@ class IndexedPages:
             results = [SearchResult(document) for document in self._index.documents()]
         if self._unread and not len(self._index):  # no other document was given: that is the reason
             return FoundPages((), left_out=self._unread)
-        return FoundPages(tuple(results), unread=self._unread)
+        return FoundPages(tuple(results), unread=self._unread, search_inside=True)
 
 
 class WebPages:

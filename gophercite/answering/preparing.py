@@ -1,6 +1,7 @@
 """From a question and its pages to prompts, and to what may be quoted from each.
 
-Each page gets its own prompt, cut to a window around its snippet, or all pages share one. No
+Each page gets its own prompt, cut to a window around its snippet, or all pages share one. Of the
+user's own pages, where they are long, the passages that fit the question best are shown. No
 parameters of a model are needed, so questions can be prepared while others are answered.
 """
 
@@ -24,15 +25,27 @@ from gophercite.records.answers import LeftOut
 from gophercite.retrieval.contexts import (
     Context,
     ContextError,
+    ContextSettings,
     Reason,
     SearchResult,
     each_context,
     joint_context,
 )
+from gophercite.retrieval.passages import best_apart, find_passages
 
 # Share of the pages' text that one prompt for all of them must show if nobody asked for it; a page
 # that is longer counts as ENOUGH characters. With less, what is cut away may be the answer.
 LEAST_SHOWN, ENOUGH = 0.5, 1000
+
+# Where prompts show a smaller share of all pages than this, the passages that fit the question best
+# are shown rather than what is around each page's snippet.
+LEAST_AROUND_SNIPPETS = 1 / 3
+# A passage's length, and how much may be shown before it, as shares of what fits.
+PASSAGE, BEFORE = 0.7, 0.15
+
+_Cut = tuple[Sequence[Context], Sequence[tuple[str, Reason]]]
+_Make = Callable[[Sequence[SearchResult]], Context]
+_Arrange = Callable[[Sequence[SearchResult], _Make], _Cut]
 
 
 class NoRoom(NamedTuple):
@@ -159,7 +172,7 @@ class Preparer:
     ) -> tuple[Sequence[Context], list[LeftOut], NoRoom | None]:
         left_out = list(found.left_out)
         try:
-            contexts, passed_over = self._cut(question, found.results)
+            contexts, passed_over = self._cut(question, found)
         except ContextError as error:
             pages = [result.document.id for result in found.results]
             no_room = None
@@ -171,39 +184,72 @@ class Preparer:
             return contexts, left_out, NoRoom("prompt_tokens", Reason.NO_ROOM.value)
         return contexts, left_out, None
 
-    def _cut(
-        self, question: str, results: Sequence[SearchResult]
-    ) -> tuple[Sequence[Context], Sequence[tuple[str, Reason]]]:
-        """Prompts with the results that fit, and the ids of those left out with why."""
-        make = self._maker(question)
+    def _cut(self, question: str, found: FoundPages) -> _Cut:
+        """Prompts with the pages that fit, and the ids of those left out with why."""
         if self._settings.joint:
-            context = make(results)
-            return [context], context.left_out
+            return self._shown(question, found, _together)
         if self._settings.joint is None and self._reads_several:
             with contextlib.suppress(ContextError):  # alone, each page has its own reason
-                context = make(results)
-                if _shows_enough(context, results):
-                    return [context], context.left_out
-        return each_context(results, lambda one: make([one]))
+                contexts, left_out = self._shown(question, found, _together)
+                if _text_shown(contexts) >= LEAST_SHOWN * sum(
+                    min(ENOUGH, len(result.document.text)) for result in found.results
+                ):
+                    return contexts, left_out
+        return self._shown(question, found, _each)
 
-    def _maker(self, question: str) -> Callable[[Sequence[SearchResult]], Context]:
+    def _shown(self, question: str, found: FoundPages, arrange: _Arrange) -> _Cut:
+        """Prompts with what is around the snippets or, if that is little, the best passages."""
+        cut = self._settings.contexts
+        contexts, left_out = arrange(found.results, self._maker(question, cut))
+        shown = _text_shown(contexts)
+        whole = sum(len(result.document.text) for result in found.results)
+        if not found.search_inside or shown >= LEAST_AROUND_SNIPPETS * whole or not contexts:
+            return contexts, left_out
+        windows = [window for context in contexts for window in context.windows]
+        passages = max(cut.max_documents, len(found.results))
+        if arrange is _together:
+            passages = min(passages, max(1, int(shown / (LEAST_SHOWN * ENOUGH))))
+            length = shown / passages
+        else:
+            length = max(len(window.text) for window in windows)
+        pages = [window.document for window in windows]
+        best = best_apart(find_passages(question, pages, int(PASSAGE * length)), passages)
+        inside = [SearchResult(passage.document, span=passage.span) for passage in best]
+        before = dataclasses.replace(cut, characters_before=int(BEFORE * length))
+        with contextlib.suppress(ContextError):
+            better, dropped = arrange(inside, self._maker(question, before))
+            if better:
+                named = {window.document.id for each in better for window in each.windows}
+                named |= {page for page, _ in dropped}
+                rest = {page.id: Reason.BETTER_PASSAGES for page in pages if page.id not in named}
+                return better, (*left_out, *dropped, *rest.items())
+        return contexts, left_out
+
+    def _maker(self, question: str, contexts: ContextSettings) -> _Make:
         """What makes a prompt that shows the given results."""
         vocabulary, settings = self._model.vocabulary, self._settings
         if not settings.few_shot:
             return lambda shown: joint_context(
-                question, shown, self.prompt_tokens, vocabulary, settings.contexts
+                question, shown, self.prompt_tokens, vocabulary, contexts
             )
         examples, draw = FewShotSettings(examples=settings.few_shot), random.Random(question)
         return lambda shown: few_shot_context(
-            question, shown, self.prompt_tokens, vocabulary, examples, draw, settings.contexts
+            question, shown, self.prompt_tokens, vocabulary, examples, draw, contexts
         )
 
 
-def _shows_enough(context: Context, results: Sequence[SearchResult]) -> bool:
-    """Whether one prompt for all pages shows half of their text, or of `ENOUGH` of each."""
-    shown = sum(len(window.text) for window in context.windows)
-    wanted = sum(min(ENOUGH, len(result.document.text)) for result in results)
-    return shown >= LEAST_SHOWN * wanted
+def _together(results: Sequence[SearchResult], make: _Make) -> _Cut:
+    context = make(results)
+    return [context], context.left_out
+
+
+def _each(results: Sequence[SearchResult], make: _Make) -> _Cut:
+    return each_context(results, lambda one: make([one]))
+
+
+def _text_shown(contexts: Sequence[Context]) -> int:
+    """How many characters of pages prompts show."""
+    return sum(len(window.text) for context in contexts for window in context.windows)
 
 
 def _why_unquotable(window: Window) -> str:

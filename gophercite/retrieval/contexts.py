@@ -63,10 +63,16 @@ class SearchResult:
     """A page found for a question, with the snippet that the results page showed.
 
     Without a snippet the page is shown from its start; in training, from a random place.
+
+    Attributes:
+      document: the page.
+      snippet: what the results page showed of it.
+      span: `(start, end)` of what to show of it, if that is known; the snippet is not looked for.
     """
 
     document: Document
     snippet: str | None = None
+    span: Span | None = None
 
 
 class Reason(enum.Enum):
@@ -78,6 +84,7 @@ class Reason(enum.Enum):
     QUOTE_NOT_FOUND = "the quote is not in its document"
     QUOTE_TOO_LONG = "the quote does not fit the prompt"
     NO_PAGE = "there is no page to show"
+    BETTER_PASSAGES = "passages of other pages fit the question better"
     OTHER_PAGE = "a page is not in the index, or not the one that was quoted"
     NO_ROOM = "question and titles leave no room for a page"
 
@@ -291,6 +298,9 @@ def _spans(
     text = result.document.text
     if not text.strip():
         return Reason.EMPTY_PAGE
+    if result.span is not None:
+        start, _ = result.span
+        return result.span, (start, start)  # at least its beginning
     if result.snippet is None or not snippets.fragments(result.snippet):
         place = 0 if draw is None else draw.randrange(len(text))
         return ((place, place),)

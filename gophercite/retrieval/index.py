@@ -110,7 +110,7 @@ class DocumentIndex:
         """
         check_number_of_hits(k)
         parsed = parse_query(query)
-        expression = _match_expression(parsed.text)
+        expression = match_expression(parsed.text)
         if not expression:
             return []
         with self._file.locked() as connection:
@@ -286,8 +286,11 @@ class DocumentIndex:
         return document
 
 
-def _match_expression(text: str) -> str:
-    """The words of a query in FTS5's syntax: quoted, so that none of them is an operator."""
+def match_expression(text: str) -> str:
+    """Returns the words of a query in FTS5's syntax: quoted, so that none of them is an operator.
+
+    Words such as "the" are left out unless there are no others; without any word it is empty.
+    """
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(text)))
     telling = [word for word in words if word not in STOP_WORDS]
     return " OR ".join(f'"{word}"' for word in (telling or words)[:MAXIMUM_TERMS])

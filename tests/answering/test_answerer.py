@@ -77,7 +77,8 @@ def found_pages() -> FoundPages:
 def answered(joint: bool = False, seed: int = 0) -> Answer:
     first, second = found_pages().results
     results = first, SearchResult(MARKED), second, SearchResult(EMPTY)
-    found = FoundPages(results, (LeftOut("u", "status 404"),))
+    left_out = (LeftOut("u", "status 404"),)
+    found = dataclasses.replace(found_pages(), results=results, left_out=left_out)
     asked = f"{QUESTION} -site:e.example"
     return answerer(joint).answer(asked, found, seed=seed, keep_samples=True)
 

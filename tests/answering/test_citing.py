@@ -22,5 +22,13 @@ def test_a_quote_that_is_nowhere_of_whole_words_stands_where_it_stands_first() -
     assert spans("he ca") == [(6, 11)]
 
 
+def test_runs_of_two_parts_of_a_page_are_one_citation() -> None:
+    first, second = Window(PAGE, 3, 27), Window(PAGE, 40, len(TEXT))
+    other = Window(Document("b", "Cats", "The cat left."), 0, 13)
+    for windows in ((first, second), (second, first), (other, first, second)):
+        (found,) = cited(Evidence("x", "Cats", "bathe cats [...] cat left."), windows, 1)
+        assert (found.document, found.spans) == ("a", ((3, 13), (49, 58)))
+
+
 def test_runs_stand_behind_each_other() -> None:
     assert spans("the cat [...] the cat", omissions=1) == [(27, 34), (45, 52)]

@@ -237,6 +237,17 @@ def test_inference_shows_one_result_in_each_prompt() -> None:
     assert each_context([], alone) == ([], [])
 
 
+def test_a_place_that_is_known_is_shown_whatever_the_snippet() -> None:
+    document, snippet = OTHERS[0].document, OTHERS[0].snippet
+    start = document.text.index("Sentence 30")
+    for end in (start + 30, len(document.text)):  # all of that fits, or at least its beginning
+        placed = SearchResult(document, snippet, (start, end))
+        settings = ContextSettings(characters_before=0)
+        (window,) = joint_context(QUESTION, [placed], 120, UNIGRAM, settings).windows
+        assert window.start == start
+        assert len(window.text) > 30
+
+
 def test_inference_can_share_one_prompt() -> None:
     made = joint_context(QUESTION, OTHERS[:3], 300, UNIGRAM)
     assert ids(made) == ["Ilse", "Kesh", "Anner"]
