@@ -8,15 +8,16 @@
 Each question is asked as `gophercite ask` would, of the pages that an index of all these documents
 finds, or without --index of its own documents. With --articles the index has whole articles: all
 documents of a title as one, of which prompts show the passages that fit the question best, or with
---around-snippets what is around the index's snippets. The same samples are then ranked in each way,
-those whose quote lacks its claim last: by their consensus, with and without the weights of their
-pages, by agreement alone, by the mean and the sum of their tokens' log-probabilities, and by the
-reward, alone and with the logarithm of the consensus, once, twice, four and eight times. Prints for
-each way how often the chosen claim is exact, its F1, how often its quote contains an answer, and
-how often it comes from one of the question's own documents. Intervals are 90 %, Wilson's. *any* is
-what the best possible choice would get, *one* a choice by chance. The last rows are of the 70 % of
-the answers that are surest, by what chose them or by their consensus. The last line says how long
-samples are: a question waits for the longest of its own.
+--around-snippets what is around the index's snippets. With --alone, too, each question is asked of
+its own article only. The same samples are then ranked in each way, those whose quote lacks its
+claim last: by their consensus, with and without the weights of their pages, by agreement alone, by
+the mean and the sum of their tokens' log-probabilities, and by the reward, alone and with the
+logarithm of the consensus, once, twice, four and eight times. Prints for each way how often the
+chosen claim is exact, its F1, how often its quote contains an answer, and how often it comes from
+one of the question's own documents. Intervals are 90 %, Wilson's. *any* is what the best possible
+choice would get, *one* a choice by chance. The last rows are of the 70 % of the answers that are
+surest, by what chose them or by their consensus. The last line says how long samples are: a
+question waits for the longest of its own.
 """
 
 import argparse
@@ -188,6 +189,7 @@ def main() -> None:
     add = parser.add_argument
     add("--index", nargs="+", default=[], metavar="FILE", help="documents to search, JSON lines")
     add("--articles", action="store_true", help="index all documents of a title as one")
+    add("--alone", action="store_true", help="ask each question only of its own article")
     add("--around-snippets", action="store_true", help="show no passages of long pages")
     add("--pages", type=int, default=5, help="pages of a question (default: 5)")
     add(
@@ -202,6 +204,8 @@ def main() -> None:
     add("--prompt-tokens", type=int, help="longest prompt (default: as in training, like ask)")
     add("--seed", type=int, default=0, help="seed of the first question (default: 0)")
     flags = parser.parse_args()
+    if flags.alone and not flags.articles:
+        parser.error("--alone needs --articles")
 
     chosen = spread(flags.questions, flags.limit)
     documents = {
@@ -223,7 +227,12 @@ def main() -> None:
 
         def pages(question: records.Question) -> Callable[[], FoundPages]:
             if documents:
-                found = IndexedPages(index).find(question.question, flags.pages)
+                if flags.alone:
+                    own = documents[article_id(question.documents[0])]
+                    with index_in_memory([own]) as alone:
+                        found = IndexedPages(alone).find(question.question, 1)
+                else:
+                    found = IndexedPages(index).find(question.question, flags.pages)
                 inside = not flags.around_snippets
                 return lambda: dataclasses.replace(found, search_inside=inside)
             return lambda: FoundPages(tuple(map(SearchResult, question.documents)))

@@ -40,8 +40,8 @@ LEAST_SHOWN, ENOUGH = 0.5, 1000
 # Where prompts show a smaller share of all pages than this, the passages that fit the question best
 # are shown rather than what is around each page's snippet.
 LEAST_AROUND_SNIPPETS = 1 / 3
-# A passage's length, and how much may be shown before it, as shares of what fits.
-PASSAGE, BEFORE = 0.7, 0.15
+# A passage's length, as a share of what fits; and the shortest, because a large page has many.
+PASSAGE, SHORTEST_PASSAGE = 0.7, 100
 
 _Cut = tuple[Sequence[Context], Sequence[tuple[str, Reason]]]
 _Make = Callable[[Sequence[SearchResult]], Context]
@@ -213,16 +213,18 @@ class Preparer:
         else:
             length = max(len(window.text) for window in windows)
         pages = [window.document for window in windows]
-        best = best_apart(find_passages(question, pages, int(PASSAGE * length)), passages)
+        each = max(SHORTEST_PASSAGE, int(PASSAGE * length))
+        best = best_apart(find_passages(question, pages, each), passages)
         inside = [SearchResult(passage.document, span=passage.span) for passage in best]
-        before = dataclasses.replace(cut, characters_before=int(BEFORE * length))
+        at_once = dataclasses.replace(cut, characters_before=0)
         with contextlib.suppress(ContextError):
-            better, dropped = arrange(inside, self._maker(question, before))
+            better, dropped = arrange(inside, self._maker(question, at_once))
             if better:
-                named = {window.document.id for each in better for window in each.windows}
-                named |= {page for page, _ in dropped}
-                rest = {page.id: Reason.BETTER_PASSAGES for page in pages if page.id not in named}
-                return better, (*left_out, *dropped, *rest.items())
+                rest = {page.id: Reason.BETTER_PASSAGES for page in pages} | dict(dropped)
+                for context in better:
+                    for window in context.windows:
+                        rest.pop(window.document.id, None)
+                return better, (*left_out, *rest.items())
         return contexts, left_out
 
     def _maker(self, question: str, contexts: ContextSettings) -> _Make:

@@ -15,10 +15,12 @@ from typing import NamedTuple
 from gophercite.documents import Document
 from gophercite.retrieval.index import match_expression
 from gophercite.retrieval.index_file import TOKENIZER
+from gophercite.text.sentences import sentence_spans
 
 Span = tuple[int, int]
 
-# Each passage overlaps the one before by half, so that any sentence is whole in one of them.
+# Each passage overlaps the one before by half, so that sentences that belong together are together
+# in one of them.
 _OVERLAP = 2
 _LONGEST_WORD = 100  # characters; longer ones are cut
 _WORD = re.compile(rf"\S{{1,{_LONGEST_WORD}}}")
@@ -29,7 +31,7 @@ class Passage(NamedTuple):
 
     Attributes:
       document: the page.
-      span: `(start, end)` in its text, from the start of a word to the end of one.
+      span: `(start, end)` in its text, of whole sentences; of very long ones, of whole words.
     """
 
     document: Document
@@ -92,15 +94,32 @@ def best_apart(passages: Sequence[Passage], k: int) -> list[Passage]:
 
 
 def _cut(text: str, characters: int) -> Iterator[Span]:
-    """Yields passages of `text` of about `characters`, each of which begins midway in the last."""
+    """Yields passages of `text` of about `characters`, each of which begins midway in the last.
+
+    They begin with a paragraph rather than with another sentence.
+    """
     step = characters // _OVERLAP
     starts: list[int] = []
     end = 0
-    for word in _WORD.finditer(text):
-        if not starts or word.start() >= starts[-1] + step:
-            starts.append(word.start())
+    for start, following in _sentences(text, step):
+        new_line = start == 0 or text[start - 1] == "\n"
+        if not starts or start >= starts[-1] + (step // 2 if new_line else step):
+            starts.append(start)
             if len(starts) > _OVERLAP:
                 yield starts.pop(0), end
-        end = word.end()
+        end = following
     if starts:
         yield starts[0], end
+
+
+def _sentences(text: str, longest: int) -> Iterator[Span]:
+    """Yields the sentences of `text`, and of longer ones runs of words."""
+    for start, end in sentence_spans(text):
+        first, last = start, start
+        if end - start > longest:
+            for word in _WORD.finditer(text, start, end):
+                if word.end() > first + longest and last > first:
+                    yield first, last
+                    first = word.start()
+                last = word.end()
+        yield first, end
