@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from gophercite import evidence
-from gophercite.documents import Window
+from gophercite.documents import Document, Window
 from gophercite.evidence import Evidence
 from gophercite.records.answers import Citation, cite
 from gophercite.text.word_boundaries import word_boundaries
@@ -30,22 +30,20 @@ def cited(triple: Evidence, windows: Sequence[Window], omissions: int) -> Iterat
     Raises:
       ValueError: no window of that title holds the quote.
     """
-    named: dict[str, list[Window]] = {}
+    named: dict[Document, list[Window]] = {}
     for window in windows:
         if window.title == triple.title:
-            named.setdefault(window.document.id, []).append(window)
+            named.setdefault(window.document, []).append(window)
     runs = evidence.runs_of(triple.quote, omissions)
     while runs:
-        places = {page: _places(runs, parts) for page, parts in named.items()}
-        page = max(places, key=lambda page: len(places[page]), default="")
-        starts = places.get(page)
-        if not starts:
+        places = [(page, _places(runs, parts)) for page, parts in named.items()]
+        page, starts = max(places, key=lambda each: len(each[1]), default=(None, []))
+        if page is None or not starts:
             raise ValueError(
                 f"no page with the title {triple.title!r} among those shown contains the quote"
             )
         quote = evidence.OMISSION.join(runs[: len(starts)])
-        document = named[page][0].document
-        yield cite(dataclasses.replace(triple, quote=quote), document, *starts)
+        yield cite(dataclasses.replace(triple, quote=quote), page, *starts)
         del runs[: len(starts)]
 
 

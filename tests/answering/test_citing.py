@@ -30,5 +30,12 @@ def test_runs_of_two_parts_of_a_page_are_one_citation() -> None:
         assert (found.document, found.spans) == ("a", ((3, 13), (49, 58)))
 
 
+def test_pages_with_one_id_are_not_mixed_up() -> None:
+    other = Document("a", "Cats", "A dog barked.")
+    windows = [Window(PAGE, 0, len(TEXT)), Window(other, 0, len(other.text))]
+    (found,) = cited(Evidence("x", "Cats", "A dog barked."), windows, 0)
+    assert found.sha256 == other.sha256
+
+
 def test_runs_stand_behind_each_other() -> None:
     assert spans("the cat [...] the cat", omissions=1) == [(27, 34), (45, 52)]
