@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gophercite import records
 from gophercite.answering.answerer import Answerer
 from gophercite.answering.many_questions import Asked, answer_each
-from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
+from gophercite.answering.pages import FoundPages, IndexedPages, given_pages, index_in_memory
 from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.consensus import agreement, consensus
 from gophercite.decoding.rerank import Scorer
@@ -56,7 +56,7 @@ def judged(sample: Sample, question: records.Question) -> list[float]:
     """The figures of a sample, each from 0 to 1."""
     claim, cited = sample.citations[0].claim, sample.citations[0].document
     own = {document.id for document in question.documents}
-    own |= {article_id(document) for document in question.documents}
+    own |= {article_id(document.title) for document in question.documents}
     quotes = " ".join(each.quote for each in sample.citations)
     return [
         exact_match(claim, question.answers),
@@ -66,19 +66,26 @@ def judged(sample: Sample, question: records.Question) -> list[float]:
     ]
 
 
-def article_id(document: Document) -> str:
-    return f"article: {document.title}"
+def article_id(title: str, first: int = 0) -> str:
+    return f"article: {title}" + (f", from {first}" if first else "")
 
 
-def whole_articles(documents: Iterable[Document]) -> Iterator[Document]:
-    """The documents of each title as one, with their texts in order as paragraphs."""
-    texts: dict[str, list[str]] = {}
-    by_title = {}
+def articles_of(
+    documents: Iterable[Document], joined: int | None = None
+) -> Iterator[tuple[Document, list[Document]]]:
+    """Articles and the documents that they consist of, in order, as paragraphs.
+
+    All documents of a title are joined, or so many of them at a time.
+    """
+    by_title: dict[str, list[Document]] = {}
     for document in documents:
-        texts.setdefault(document.title, []).append(document.text)
-        by_title.setdefault(document.title, document)
-    for title, document in by_title.items():
-        yield Document(article_id(document), title, "\n\n".join(texts[title]))
+        by_title.setdefault(document.title, []).append(document)
+    for title, of in by_title.items():
+        size = joined or len(of)
+        for first in range(0, len(of), size):
+            parts = of[first : first + size]
+            text = "\n\n".join(part.text for part in parts)
+            yield Document(article_id(title, first), title, text), parts
 
 
 def ways(question: str, samples: Sequence[Sample], scorer: Scorer | None) -> dict[str, list[float]]:
@@ -212,7 +219,7 @@ def main() -> None:
         document.id: document for file in flags.index for document in records.read(file, Document)
     }
     if flags.articles:
-        documents = {article.id: article for article in whole_articles(documents.values())}
+        documents = {article.id: article for article, _ in articles_of(documents.values())}
     sampling = SamplingSettings(temperature=flags.temperature, top_p=flags.top_p)
     settings = AnsweringSettings(
         flags.samples,
@@ -228,14 +235,14 @@ def main() -> None:
         def pages(question: records.Question) -> Callable[[], FoundPages]:
             if documents:
                 if flags.alone:
-                    own = documents[article_id(question.documents[0])]
+                    own = documents[article_id(question.documents[0].title)]
                     with index_in_memory([own]) as alone:
                         found = IndexedPages(alone).find(question.question, 1)
                 else:
                     found = IndexedPages(index).find(question.question, flags.pages)
                 inside = not flags.around_snippets
                 return lambda: dataclasses.replace(found, search_inside=inside)
-            return lambda: FoundPages(tuple(map(SearchResult, question.documents)))
+            return lambda: given_pages(map(SearchResult, question.documents))
 
         asked = [
             Asked(question.question, pages(question), flags.seed + number)

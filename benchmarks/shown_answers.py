@@ -17,12 +17,11 @@ import dataclasses
 import re
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.choosing import spread
+from benchmarks.choosing import articles_of, spread
 from gophercite import records
 from gophercite.answering import preparing
 from gophercite.answering.answerer import Answerer
@@ -33,21 +32,6 @@ from gophercite.documents import Document
 from gophercite.evaluation.intervals import estimate
 from gophercite.model_folders.folder import load_model
 from gophercite.reports.tables import Table
-
-
-def articles_of(documents: Iterable[Document], joined: int | None) -> dict[str, Document]:
-    """The article of each document by the document's id: so many of a title, or all, joined."""
-    by_title: dict[str, list[Document]] = {}
-    for document in documents:
-        by_title.setdefault(document.title, []).append(document)
-    found = {}
-    for title, of in by_title.items():
-        for first in range(0, len(of), joined or len(of)):
-            parts = of[first : first + (joined or len(of))]
-            text = "\n\n".join(part.text for part in parts)
-            article = Document(f"article: {parts[0].id}", title, text)
-            found |= {part.id: article for part in parts}
-    return found
 
 
 def places(question: records.Question, articles: dict[str, Document]) -> tuple[str, list[slice]]:
@@ -93,8 +77,9 @@ def main() -> None:
         for file in flags.documents
         for document in records.read(file, Document)
     }
-    article_of = articles_of(documents.values(), flags.joined)
-    articles = {article.id: article for article in article_of.values()}
+    made = list(articles_of(documents.values(), flags.joined))
+    articles = {article.id: article for article, _ in made}
+    article_of = {part.id: article for article, parts in made for part in parts}
     asked = [(q, *places(q, article_of)) for q in spread(flags.questions, flags.limit)]
     asked = [each for each in asked if each[2]]
     model = load_model(flags.model)
@@ -126,7 +111,7 @@ def main() -> None:
                         f"{each:.1f}",
                     ]
                 )
-    names = ["articles", "prompts", "what is shown", "answer shown %", "prompts", "ms a question"]
+    names = ["articles", "prompt", "what is shown", "answer shown %", "prompts", "ms a question"]
     print(Table(names, rows).markdown(), end="")
     print(f"{len(asked)} questions, {len(articles)} articles")
 

@@ -19,7 +19,7 @@ from gophercite.answering.loading import (
     spans_processes,
 )
 from gophercite.answering.many_questions import Asked, answer_each
-from gophercite.answering.pages import FoundPages, IndexedPages
+from gophercite.answering.pages import FoundPages, IndexedPages, given_pages
 from gophercite.cli.answering_flags import settings_of
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -149,8 +149,7 @@ def _pages(question: Question, index: DocumentIndex | None, k: int) -> FoundPage
             )
         snippet = page.snippet if isinstance(page, FoundDocument) else None
         results.append(SearchResult(page, snippet))
-    known = any(result.snippet is not None for result in results)
-    return FoundPages(tuple(results), search_inside=not known)
+    return given_pages(results)
 
 
 def _read_questions(flags: argparse.Namespace) -> list[Question]:

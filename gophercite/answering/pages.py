@@ -95,6 +95,16 @@ class IndexedPages:
         return FoundPages(tuple(results), unread=self._unread, search_inside=True)
 
 
+def given_pages(results: Iterable[SearchResult]) -> FoundPages:
+    """Returns pages that somebody chose for a question, in their order.
+
+    Their passages are shown where they are long, unless a search showed a snippet of any of them.
+    """
+    results = tuple(results)
+    known = any(result.snippet is not None for result in results)
+    return FoundPages(results, search_inside=not known)
+
+
 class WebPages:
     """The pages that a web search engine finds, fetched and converted to text.
 

@@ -213,8 +213,8 @@ class Preparer:
         else:
             length = max(len(window.text) for window in windows)
         pages = [window.document for window in windows]
-        each = max(SHORTEST_PASSAGE, int(PASSAGE * length))
-        best = best_apart(find_passages(question, pages, each), passages)
+        characters = max(SHORTEST_PASSAGE, int(PASSAGE * length))
+        best = best_apart(find_passages(question, pages, characters), passages)
         inside = [SearchResult(passage.document, span=passage.span) for passage in best]
         at_once = dataclasses.replace(cut, characters_before=0)
         with contextlib.suppress(ContextError):

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from gophercite.documents import Document
 from gophercite.retrieval.index import match_expression
 from gophercite.retrieval.index_file import TOKENIZER
+from gophercite.retrieval.snippets import Span
 from gophercite.text.sentences import sentence_spans
-
-Span = tuple[int, int]
 
 # Each passage overlaps the one before by half, so that sentences that belong together are together
 # in one of them.

@@ -8,9 +8,16 @@ import pytest
 from pages import HTML
 from retrieval.servers import Server, answer, serving
 
-from gophercite.answering.pages import IndexedPages, WebPages, asked, index_in_memory
+from gophercite.answering.pages import (
+    IndexedPages,
+    WebPages,
+    asked,
+    given_pages,
+    index_in_memory,
+)
 from gophercite.documents import Document
 from gophercite.extraction.extractor import Extractor
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.searxng import SearXng
 from gophercite.retrieval.web import WebEngine
@@ -35,6 +42,7 @@ def test_pages_of_an_index_come_with_their_snippets() -> None:
         (result,) = found.results
         assert result.document == PAGES[0]
         assert result.snippet == "Its lighthouse was built in 1874."
+        assert found.search_inside
         filtered = IndexedPages(index).find("lighthouse bees -site:ormsby.example", 1)
         assert [result.document.id for result in filtered.results] == ["b"]
 
@@ -45,6 +53,13 @@ def test_few_documents_are_all_taken_when_no_word_is_found() -> None:
         assert [result.document for result in found.results] == PAGES
         assert all(result.snippet is None for result in found.results)
         assert IndexedPages(index).find("xyzzy", 2).results == ()
+
+
+def test_given_pages_are_searched_unless_a_search_has_found_them() -> None:
+    first, second = map(SearchResult, PAGES[:2])
+    assert given_pages([second, first]).results == (second, first)
+    assert given_pages([first, second]).search_inside
+    assert not given_pages([first, SearchResult(PAGES[1], "Bees")]).search_inside
 
 
 @pytest.fixture
@@ -66,6 +81,7 @@ def test_pages_of_the_web_are_fetched_even_where_a_loop_runs(server: Server) -> 
     async def cell() -> None:
         with Extractor() as extractor, WebEngine(SearXng(server.base)) as engine:
             found = WebPages(engine, extractor, settings).find("lighthouse", 5)
+        assert not found.search_inside
         (result,) = found.results
         assert result.document.url == f"{server.base}/page"
         assert "built in 1874 by Anna Vell" in result.document.text

@@ -105,14 +105,10 @@ def test_of_long_pages_the_best_passages_are_shown(taught: Model) -> None:
     ((one, two),) = texts(taught, found(TWICE), prompt_tokens=400)
     assert BURNT in one
     assert REBUILT in two
-    (first, second, *others) = texts(load_model(MODEL), found(TWICE, ELSEWHERE))
+    (first, *others) = texts(load_model(MODEL), found(TWICE, ELSEWHERE))
     assert BURNT in first[0]
-    assert {REBUILT, "A mill stood there."} == {
-        sentence
-        for sentence in (REBUILT, "A mill stood there.")
-        for each in (second, *others)
-        if sentence in each[0]
-    }
+    for sentence in (REBUILT, "A mill stood there."):
+        assert any(sentence in text for (text,) in others)
 
 
 def test_each_window_of_a_passage_begins_with_a_sentence_and_is_nearly_filled(
@@ -140,11 +136,11 @@ def test_a_passage_of_many_tokens_is_shown_from_its_start(taught: Model) -> None
 
 
 def test_pages_of_a_search_engine_are_shown_around_its_snippets(taught: Model) -> None:
-    for model, number in ((taught, 1), (load_model(MODEL), 1)):
-        (prompt,) = texts(model, found(TWICE, snippet=REBUILT, inside=False), prompt_tokens=400)
-        assert len(prompt) == number
-        assert REBUILT in prompt[0]
-        assert BURNT not in prompt[0]
+    for model in (taught, load_model(MODEL)):
+        around = texts(model, found(TWICE, snippet=REBUILT, inside=False), prompt_tokens=400)
+        ((only,),) = around
+        assert REBUILT in only
+        assert BURNT not in only
 
 
 def test_without_a_word_of_the_question_a_page_is_shown_as_before(taught: Model) -> None:
