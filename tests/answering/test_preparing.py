@@ -120,6 +120,16 @@ def test_each_window_of_a_passage_begins_with_a_sentence_and_is_nearly_filled(
             assert sum(map(len, each)) > 1.7 * tokens
 
 
+def test_a_window_of_a_passage_begins_with_its_paragraph(taught: Model) -> None:
+    around = [f"Next. {WINTER * 10}"] * 20
+    text = "\n".join([*around, f"The mill burned. {WINTER * 10}", *around])
+    for joint in (True, False):
+        prompts = texts(taught, found(dataclasses.replace(TWICE, text=text)), joint=joint)
+        for (window,) in prompts:
+            assert window.startswith(("Next. ", "The mill burned. "))
+            assert "The mill burned." in window
+
+
 def test_words_that_stand_far_apart_count_together(taught: Model) -> None:
     text = f"{WINTER * 60}A mill. {WINTER * 60}The mill. {WINTER * 8}It burned. {WINTER * 60}"
     page = dataclasses.replace(TWICE, text=text)
