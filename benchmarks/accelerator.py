@@ -92,7 +92,7 @@ def train(size: str, rows: int, length: int, microbatches: int) -> Turn:
     from gophercite.models.transformer import Transformer
     from gophercite.training.program import compile_lowered
 
-    config = our_config(SIZES[size], "bfloat16", scan_layers=True)
+    config = our_config(SIZES[size], "bfloat16")
     transformer, optimizer = Transformer(config), adam(weight_decay=1e-4)
     learner = SupervisedLearner(transformer, optimizer, lambda _: 1e-4, microbatches=microbatches)
     state = learner.init_state(transformer.init(jax.random.key(0)), jax.random.key(1))
@@ -324,21 +324,24 @@ def figures(flags: argparse.Namespace) -> Iterator[Figure]:
 
     ours = sys.executable, __file__
     for size in flags.size:
-        what: dict[str, Any] = {"size": size, "rows": flags.batch_rows, "length": flags.length}
-        what["microbatches"] = flags.microbatches
-        sides = [Side(*ours, "train", what)]
-        if flags.peer:
-            sides.append(Side(flags.peer, __file__, "train_torch", what))
-        flops = our_config(SIZES[size]).training_flops(flags.batch_rows, flags.length)
-        tokens = flags.batch_rows * flags.length
-        yield from training_figures(measured(sides, flags.rounds), flops, tokens, flags.peak)
-        for rows in flags.rows:
+        if "training" in flags.only:
+            what: dict[str, Any] = {"size": size, "rows": flags.batch_rows, "length": flags.length}
+            what["microbatches"] = flags.microbatches
+            sides = [Side(*ours, "train", what)]
+            if flags.peer:
+                sides.append(Side(flags.peer, __file__, "train_torch", what))
+            flops = our_config(SIZES[size]).training_flops(flags.batch_rows, flags.length)
+            tokens = flags.batch_rows * flags.length
+            yield from training_figures(measured(sides, flags.rounds), flops, tokens, flags.peak)
+        for rows in flags.rows if "sampling" in flags.only else ():
             what = {"size": size, "rows": rows, "tokens": TOKENS}
             sides = [Side(*ours, "sample", what)]
             for name, python in (("sample_torch", flags.peer), ("sample_vllm", flags.vllm)):
                 if python:
                     sides.append(Side(python, __file__, name, what))
             yield from sampling_figures(measured(sides, flags.rounds), rows)
+        if "actor-critic" not in flags.only:
+            continue
         side = Side(*ours, "actor_critic", {"size": size, "rounds": flags.rounds})
         found = side.turn(0)
         side.close()
@@ -375,6 +378,8 @@ def main() -> None:
     add("--peer", metavar="PYTHON", help="with torch and transformers")
     add("--vllm", metavar="PYTHON", help="with vLLM, torch and transformers")
     add("--size", nargs="+", choices=SIZES, default=["440m", "1.3b"])
+    parts = ["training", "sampling", "actor-critic"]
+    add("--only", nargs="+", choices=parts, default=parts, help="which parts (default: all)")
     add("--rows", nargs="+", type=int, default=[16, 64, 256], help="samples of a prompt")
     add("--batch-rows", type=int, default=16, help="rows of a training batch (default: 16)")
     add("--length", type=int, default=LENGTH, help=f"tokens of such a row (default: {LENGTH})")

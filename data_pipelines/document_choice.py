@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from data_pipelines.features import plain_vocabulary
 from data_pipelines.randomness import draws
-from gophercite import records
+from gophercite import evidence, records
 from gophercite.documents import Document, Window
 from gophercite.retrieval.contexts import (
     Context,
@@ -248,24 +248,43 @@ def _name(record: records.RatedAnswer | records.Question) -> str:
 
 
 def _showing(record: R, context: Context) -> R:
-    """Returns a record with the windows of its prompt as its documents."""
-    documents = tuple(map(_as_document, context.windows))
+    """Returns a record with the windows of its prompt as its documents.
+
+    Several windows of one page get different ids. A rated answer's quote is in the one that keeps
+    the page's; spans of a question move to the window that has them.
+    """
     if isinstance(record, records.RatedAnswer):
-        return dataclasses.replace(record, documents=documents)
-    windows = {window.document.id: window for window in context.windows}
+        quoted = next((each for each in context.windows if _is_quoted(record, each)), None)
+        return dataclasses.replace(record, documents=_documents(context.windows, quoted))
+    documents = _documents(context.windows)
     spans = []
     for span in record.evidence:
-        window = windows.get(span.document)
-        if window is not None and window.start <= span.start and span.end <= window.end:
-            moved = (span.start - window.start, span.end - window.start)
-            spans.append(records.Span(span.document, *moved))
+        for window, document in zip(context.windows, documents, strict=True):
+            within = window.start <= span.start and span.end <= window.end
+            if window.document.id == span.document and within:
+                moved = (span.start - window.start, span.end - window.start)
+                spans.append(records.Span(document.id, *moved))
+                break
     return dataclasses.replace(record, documents=documents, evidence=tuple(spans))
+
+
+def _documents(windows: Sequence[Window], quoted: Window | None = None) -> tuple[Document, ...]:
+    """Returns windows as documents with different ids, of which `quoted` keeps its page's."""
+    ids: list[str] = [] if quoted is None else [quoted.document.id]
+    documents = []
+    for window in windows:
+        page, id, number = window.document, window.document.id, 1
+        while id in ids and window is not quoted:
+            number += 1
+            id = f"{page.id} ({number})"
+        ids.append(id)
+        documents.append(Document(id, page.title, window.text, page.url, page.retrieved_at))
+    return tuple(documents)
+
+
+def _is_quoted(answer: records.RatedAnswer, window: Window) -> bool:
+    return window.document.id == answer.document and evidence.is_verbatim(answer.quote, window.text)
 
 
 def _snippet(page: Document) -> str | None:
     return page.snippet if isinstance(page, records.FoundDocument) else None
-
-
-def _as_document(window: Window) -> Document:
-    page = window.document
-    return Document(page.id, page.title, window.text, page.url, page.retrieved_at)

@@ -31,7 +31,7 @@ from gophercite.retrieval.contexts import (
     each_context,
     joint_context,
 )
-from gophercite.retrieval.passages import best_apart, find_passages
+from gophercite.retrieval.passages import best_apart, find_passages, passage_length
 
 # Share of the pages' text that one prompt for all of them must show if nobody asked for it; a page
 # that is longer counts as ENOUGH characters. With less, what is cut away may be the answer.
@@ -40,8 +40,6 @@ LEAST_SHOWN, ENOUGH = 0.5, 1000
 # Where prompts show a smaller share of all pages than this, the passages that fit the question best
 # are shown rather than what is around each page's snippet.
 LEAST_AROUND_SNIPPETS = 1 / 3
-# A passage's length, as a share of what fits; and the shortest, because a large page has many.
-PASSAGE, SHORTEST_PASSAGE = 0.7, 100
 
 _Cut = tuple[Sequence[Context], Sequence[tuple[str, Reason]]]
 _Make = Callable[[Sequence[SearchResult]], Context]
@@ -213,8 +211,8 @@ class Preparer:
         else:
             length = max(len(window.text) for window in windows)
         pages = [window.document for window in windows]
-        characters = max(SHORTEST_PASSAGE, int(PASSAGE * length))
-        best = best_apart(find_passages(question, pages, characters), passages)
+        found_inside = find_passages(question, pages, passage_length(length))
+        best = best_apart(found_inside, passages)
         inside = [SearchResult(passage.document, span=passage.span) for passage in best]
         at_once = dataclasses.replace(cut, characters_before=0)
         with contextlib.suppress(ContextError):

@@ -64,7 +64,7 @@ def decode(
       The samples. Where a prompt has fewer than `plan.samples`, the rest are empty.
     """
     capacity = plan.settings.max_tokens
-    scanned = plan.transformer.config.scan_layers
+    scanned = plan.transformer.config.loops_over_layers
     work = Work(
         params if scanned else join_projections(unstack_layers(params)),
         jnp.full_like(lengths, plan.samples) if counts is None else counts,

@@ -98,7 +98,8 @@ class A2CLearner(GradientLearner):
         after a sample's end count as zeros. Samples of weight 0 count in neither.
       value_width: width of the value head's two hidden layers.
       value_scale: factor on the output of the value head's last layer (`ValueHead.scale`).
-      loss_chunk: number of positions whose logits are in memory at once.
+      loss_chunk: number of positions whose logits are in memory at once; None is the platform's
+        usual number (`cross_entropy.in_chunks`).
       rollout_pieces: number of pieces that a batch's prompts are split into, which are sampled one
         after the other; divides the memory of the KV cache and does not change the samples.
     """
@@ -110,7 +111,7 @@ class A2CLearner(GradientLearner):
     average_over: AverageOver = "response_tokens"
     value_width: int = 2048
     value_scale: float = 1.0
-    loss_chunk: int = 512
+    loss_chunk: int | None = None
     rollout_pieces: int = 1
 
     def __post_init__(self) -> None:

@@ -18,7 +18,10 @@ from jaxtyping import Array, Float, Int
 from gophercite.models.products import product
 from gophercite.models.soft_capping import before_soft_cap
 from gophercite.models.unembedding import Unembedding
-from gophercite.partitioning import constrain
+from gophercite.partitioning import active_platform, constrain
+
+# Tokens in a chunk: a CPU's caches hold the logits of few, an accelerator is only busy with many.
+_ON_CPU, _ON_ACCELERATOR = 512, 4096
 
 _Sums = TypeVar("_Sums")
 
@@ -30,7 +33,7 @@ def cross_entropy(
     targets: Int[Array, "batch length"],
     weights: Float[Array, "batch length"],
     z_loss: float = 0.0,
-    chunk: int = 512,
+    chunk: int | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Weighted sum of the tokens' losses.
 
@@ -40,7 +43,8 @@ def cross_entropy(
       targets: the next token at each position.
       weights: weight of each token's loss; 0 leaves it out.
       z_loss: coefficient of log²Z, which keeps logits from drifting (Chowdhery et al. 2022, 5).
-      chunk: number of tokens whose logits are in memory at once, over all sequences of the batch.
+      chunk: number of tokens whose logits are in memory at once, over all sequences of the batch;
+        None is the platform's usual number.
 
     Returns:
       The objective, Σ w (nll + z_loss · log²Z), which is differentiable in `hidden` and
@@ -98,7 +102,7 @@ class _Chunks(NamedTuple):
         return jnp.take_along_axis(joined, back[..., None], axis=1)
 
 
-def _weighted_first(chunk: int, hidden: Array, targets: Array, weights: Array) -> _Chunks:
+def _weighted_first(chunk: int | None, hidden: Array, targets: Array, weights: Array) -> _Chunks:
     counts = weights != 0
     places = jnp.argsort(~counts, axis=1, stable=True)
     leaves = Chunk(
@@ -119,7 +123,7 @@ def _forward(
     targets: Array,
     weights: Array,
     z_loss: float,
-    chunk: int,
+    chunk: int | None,
 ) -> tuple[tuple[Array, Array], tuple[Array, Unembedding]]:
     kernel = unembedding.kernel
 
@@ -161,7 +165,7 @@ def _forward(
 
 def _backward(
     z_loss: float,
-    chunk: int,
+    chunk: int | None,
     gradients: tuple[Array, Unembedding],
     slopes: tuple[Array, Array],
 ) -> tuple[Array, Unembedding, None, None]:
@@ -180,7 +184,7 @@ def correct_predictions(
     unembedding: Unembedding,
     targets: Int[Array, "batch length"],
     weights: Float[Array, "batch length"],
-    chunk: int = 512,
+    chunk: int | None = None,
 ) -> Float[Array, ""]:
     """Weighted count of tokens that are predicted correctly by argmax (arguments as above)."""
 
@@ -195,11 +199,14 @@ def _at(logits: Array, target: Array) -> Array:
     return jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
 
 
-def in_chunks(chunk: int, *arrays: Array) -> tuple[Array, ...]:
+def in_chunks(chunk: int | None, *arrays: Array) -> tuple[Array, ...]:
     """Splits [batch, length, …] along the length into [chunks, batch, tokens, …], zero-padded.
 
-    Splitting the length, not the flattened tokens, preserves the batch's sharding.
+    Splitting the length, not the flattened tokens, preserves the batch's sharding. None is the
+    platform's usual number of tokens in a chunk, over all rows.
     """
+    if chunk is None:
+        chunk = _ON_CPU if active_platform() == "cpu" else _ON_ACCELERATOR
     batch, length = arrays[0].shape[:2]
     tokens = max(1, min(length, chunk // batch))
     count = -(-length // tokens)

@@ -78,7 +78,7 @@ def policy_terms(
     quotes: QuoteTables | None,
     kl_weight: float,
     vocabulary_size: int,
-    chunk: int,
+    chunk: int | None,
 ) -> tuple[Float[Array, ""], PolicySums]:
     """The policy-gradient term and the KL divergence from the teacher.
 
@@ -93,7 +93,8 @@ def policy_terms(
       quotes: the tables that constrained the samples; None without a constraint.
       kl_weight: α.
       vocabulary_size: the model's ids from here on are unused.
-      chunk: number of positions whose logits are in memory at once, over all rows.
+      chunk: number of positions whose logits are in memory at once, over all rows; None is the
+        platform's usual number.
 
     Returns:
       α · KL − (1 − α) · Σ advantage · log π, which is differentiable in `policy` alone, and sums,
@@ -116,7 +117,7 @@ def _forward(
     quotes: QuoteTables | None,
     kl_weight: float,
     vocabulary_size: int,
-    chunk: int,
+    chunk: int | None,
 ) -> tuple[tuple[Array, PolicySums], Readouts]:
     slope = jax.value_and_grad(_term, argnums=(0, 1), has_aux=True)
 
@@ -145,7 +146,7 @@ def _forward(
 def _backward(
     kl_weight: float,
     vocabulary_size: int,
-    chunk: int,
+    chunk: int | None,
     slopes: Readouts,
     gradients: tuple[Array, PolicySums],
 ) -> tuple[Readouts, None, None, None]:
@@ -204,7 +205,7 @@ def _nothing() -> tuple[Array, PolicySums]:
 
 
 def _leaves(
-    chunk: int, policy: Readouts, teacher: Readouts, places: Places
+    chunk: int | None, policy: Readouts, teacher: Readouts, places: Places
 ) -> tuple[Array, Array, Places]:
     leaves, tree = jax.tree.flatten((policy.hidden, teacher.hidden, places))
     cut: tuple[Array, Array, Places] = jax.tree.unflatten(tree, in_chunks(chunk, *leaves))

@@ -108,7 +108,8 @@ class PPOLearner(GradientLearner):
       epochs: number of passes over the experience.
       value_width: width of the value head's two hidden layers.
       value_scale: factor on the output of the value head's last layer (`ValueHead.scale`).
-      loss_chunk: number of positions whose logits are in memory at once.
+      loss_chunk: number of positions whose logits are in memory at once; None is the platform's
+        usual number (`cross_entropy.in_chunks`).
       widths: number of widths to which microbatches are cut. Rows of similar length share a
         microbatch, which is read only as far as its longest row needs; each width adds a compiled
         copy of the forward and backward pass.
@@ -127,7 +128,7 @@ class PPOLearner(GradientLearner):
     epochs: int = 1
     value_width: int = 2048
     value_scale: float = 1.0
-    loss_chunk: int = 512
+    loss_chunk: int | None = None
     widths: int = 4
 
     def __post_init__(self) -> None:

@@ -25,11 +25,12 @@ class SupervisedLearner(GradientLearner):
 
     Attributes:
       z_loss: coefficient of log²Z.
-      loss_chunk: number of tokens whose logits are in memory at once.
+      loss_chunk: number of tokens whose logits are in memory at once; None is the platform's usual
+        number (`cross_entropy.in_chunks`).
     """
 
     z_loss: float = 0.0
-    loss_chunk: int = 512
+    loss_chunk: int | None = None
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step of gradient descent.

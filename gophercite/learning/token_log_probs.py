@@ -29,7 +29,7 @@ def token_log_probs(
     tokens: Int[Array, "rows places"],
     allowed: UInt8[Array, "rows places bytes"] | None,
     vocabulary_size: int,
-    chunk: int = 512,
+    chunk: int | None = None,
 ) -> TokenLogProbs:
     """Computes the drawn tokens' log-probabilities; the gradient recomputes each chunk's logits.
 
@@ -39,7 +39,8 @@ def token_log_probs(
       tokens: the drawn tokens.
       allowed: which tokens could be drawn (`Experience.allowed`); all when None.
       vocabulary_size: the model's ids from here on are unused and never drawn.
-      chunk: number of positions whose logits are in memory at once, over all rows.
+      chunk: number of positions whose logits are in memory at once, over all rows; None is the
+        platform's usual number.
     """
 
     @jax.checkpoint

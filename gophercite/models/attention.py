@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.models.distance_biases import Biases, bias_by_key
 from gophercite.models.positions import align_distances
-from gophercite.models.products import batched_product
+from gophercite.models.products import KEPT, batched_product, kept
 from gophercite.models.soft_capping import soft_cap
 from gophercite.partitioning import active_platform, active_spec
 
@@ -208,7 +208,7 @@ def _blocks(
         attend(start, min(start + block, length))(queries, position, keys, values, segments)
         for start in range(0, length, block)
     ]
-    mixed = jnp.concatenate(outputs, axis=-2)
+    mixed = kept(jnp.concatenate(outputs, axis=-2))
     return jnp.moveaxis(mixed.reshape(mixed.shape[0], heads, length, head_dim), 1, 2)
 
 
@@ -325,6 +325,7 @@ def _splash(
         attend = kernel.make_splash_mha_single_device(
             masks.MultiHeadMask([mask] * queries.shape[1]),
             attn_logits_soft_cap=softcap,
+            residual_checkpoint_name=KEPT,
             interpret=interpret,
         )
         ids = kernel.SegmentIds(segments, segments)

@@ -22,7 +22,7 @@ from gophercite.models.lora import OF_LAYER, Adapter, adapter_of
 from gophercite.models.norms import Norm, normalise
 from gophercite.models.parameters import PROJECTED, PROJECTIONS
 from gophercite.models.positions import Rotations, rotary
-from gophercite.models.products import product
+from gophercite.models.products import kept, product
 from gophercite.partitioning import constrain
 
 Hidden = Float[Array, "batch length d_model"]
@@ -72,7 +72,7 @@ def linear(
     y = product(rows, kernel.astype(x.dtype))
     if adapter is not None:
         y += adapter(rows)
-    return _plus(y.reshape(*x.shape[:-1], -1), bias)
+    return kept(_plus(y.reshape(*x.shape[:-1], -1), bias))
 
 
 def _plus(y: Array, bias: Array | None) -> Array:

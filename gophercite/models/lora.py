@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Key
 
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import ADAPTERS, TRAINED, Axes, Params, depth
-from gophercite.models.products import product
+from gophercite.models.products import kept, product
 
 OF_LAYER = "adapters"  # key of the adapters, by name of matrix, among a layer's weights
 
@@ -47,7 +47,7 @@ class Adapter(NamedTuple):
 
     def __call__(self, rows: Float[Array, "rows inputs"]) -> Float[Array, "rows outputs"]:
         """The term to add to the rows' products with the matrix, in the rows' dtype."""
-        inner = product(rows, self.a.astype(rows.dtype))
+        inner = kept(product(rows, self.a.astype(rows.dtype)))
         return product(inner, (self.scale * self.b).astype(rows.dtype))
 
 

@@ -14,12 +14,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from gophercite.partitioning import active_platform
 
 # The names of this precision in JAX.
 _ROUNDED = {"bfloat16", "BF16_BF16_F32"}
+
+KEPT = "kept"  # the name of arrays that are kept for the backward pass
+
+
+def kept(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Marks a product that is kept for the backward pass where other activations are not.
+
+    To compute it again would cost more than to keep it (`stack.run_stack`).
+    """
+    return checkpoint_name(x, KEPT)
 
 
 def product(

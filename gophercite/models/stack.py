@@ -15,10 +15,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_policies
 from jaxtyping import Array
 
 from gophercite.models.cache import LayerCache
 from gophercite.models.parameters import depth
+from gophercite.models.products import KEPT
 
 # (layer's parameters, layer's settings, residual stream, shared arrays) -> residual stream
 Layer = Callable[[Any, Any, Array, Any], Array]
@@ -34,6 +36,7 @@ def run_stack(
     shared: Any,
     *,
     remat_every: int = 0,
+    remat_elementwise: bool = False,
     unroll: bool = False,
     accumulated: Any = None,
 ) -> Array:
@@ -46,8 +49,10 @@ def run_stack(
       x: input of the first layer.
       shared: arrays that all layers read; not differentiated.
       remat_every: number of layers per group; only a group's input is kept for the backward pass.
-        The last group may be smaller. 0 keeps everything.
-      unroll: unroll the loop; only if everything is kept.
+        The last group may be smaller. 0 is no groups.
+      remat_elementwise: without groups, compute everything that is not `products.kept` again in the
+        backward pass.
+      unroll: unroll the loop; only without groups.
       accumulated: gradients like `params`. The gradient of this call with respect to `params` is
         then `accumulated` plus its own, in the same buffer. Needs `remat_every`.
 
@@ -62,7 +67,17 @@ def run_stack(
     def body(x: Array, leaf: tuple[Any, Any]) -> tuple[Array, None]:
         return layer(*leaf, x, shared), None
 
+    if remat_elementwise:
+        body = jax.checkpoint(body, policy=_is_kept, prevent_cse=False)
     return jax.lax.scan(body, x, (params, settings), unroll=unroll)[0]
+
+
+def _is_kept(primitive: Any, *avals: Any, **params: Any) -> bool:
+    """Whether the backward pass finds a result of the forward pass in memory."""
+    # cuDNN's attention keeps a vector beside its output, which has no name.
+    if primitive.name.startswith("dot_product_attention_fwd"):
+        return True
+    return bool(checkpoint_policies.save_only_these_names(KEPT)(primitive, *avals, **params))
 
 
 def _layer_at(tree: Any, index: Array | int) -> Any:

@@ -36,7 +36,10 @@ from gophercite.models.parameters import (
 from gophercite.models.positions import check_length, rotations, sinusoids
 from gophercite.models.stack import Layer, run_cached_stack, run_stack
 from gophercite.models.unembedding import Unembedding
-from gophercite.partitioning import constrain
+from gophercite.partitioning import active_platform, constrain
+
+# Compiling so many blocks separately takes seconds; of more, it might be minutes.
+_FEW_LAYERS = 48
 
 
 class Reading(NamedTuple):
@@ -177,7 +180,7 @@ class Transformer:
             stack_settings(self.config, params)[0],
             jax.lax.stop_gradient(x),
             self._context(positions, segments),
-            unroll=not self.config.scan_layers,
+            unroll=self._unrolled,
         )
         return jax.lax.stop_gradient(x)
 
@@ -208,7 +211,8 @@ class Transformer:
             x,
             self._context(positions, segments),
             remat_every=c.remat_every,
-            unroll=not c.scan_layers,
+            remat_elementwise=_unless(c.elementwise_remat, active_platform() != "cpu"),
+            unroll=self._unrolled,
             accumulated=lend_room(accumulated, stack),
         )
         return self._final_norm(params, x)
@@ -225,6 +229,13 @@ class Transformer:
     def _adapted_layer(self, adapters: Params, base: Any, x: Array, context: Context) -> Array:
         weights, settings = base
         return self._layer(with_adapters(weights, adapters), settings, x, context)
+
+    @property
+    def _unrolled(self) -> bool:
+        """Whether each block is compiled separately where activations are kept."""
+        c = self.config
+        few = c.num_layers <= _FEW_LAYERS
+        return not _unless(c.scan_layers, not (few and active_platform() == "gpu"))
 
     @property
     def _block(self) -> Block:
@@ -326,7 +337,7 @@ class Transformer:
         parts: list[Any] = []
         for weights, settings in stacks(c, params):
             frozen_activations = x
-            if c.scan_layers:
+            if c.loops_over_layers:
                 x, of_stack = jax.lax.scan(layer, x, (weights, settings))
                 parts.append(of_stack)
                 continue
@@ -334,7 +345,7 @@ class Transformer:
                 x, of_layer = layer(x, (layer_at(weights, i), layer_at(settings, i)))
                 parts.append(of_layer)
         layers = tuple(parts)
-        if c.scan_layers:
+        if c.loops_over_layers:
             layers = jax.tree.map(lambda *stacks: jnp.concatenate(stacks), *parts)
         hidden = self._final_norm(params, x)
         layout = empty_entries(lengths, samples, own_entries)
@@ -400,3 +411,8 @@ class Transformer:
         if self.config.position != "transformer_xl":
             return None
         return sinusoids(jnp.arange(distances), self.config.d_model)
+
+
+def _unless(setting: bool | None, usual: bool) -> bool:
+    """A setting, or the usual one where it is None."""
+    return usual if setting is None else setting

@@ -4,8 +4,9 @@ In training, a third of the prompts have one document, the target's. The others 
 shuffled: the target's and the first of the other search results. Where answers are sampled during
 training there is no target, and the first of all results are shown (appendix F.2). The prompt's
 tokens are divided among the documents at random, and each is cut to a window around its snippet,
-the target's around the quote. At inference each result gets its own prompt, and samples take the
-prompts in round robin; or all results share one prompt.
+the target's around the quote. With `ContextSettings.passages` the passages of these pages that fit
+the question best take the place of whole pages. At inference each result gets its own prompt, and
+samples take the prompts in round robin; or all results share one prompt.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from gophercite import evidence, prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import snippets, windows
 from gophercite.retrieval.new_pages import NewPages
+from gophercite.retrieval.passages import Passage, best_apart, find_passages, passage_length
 from gophercite.retrieval.snippets import Engine, Span
 from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.vocabularies import Vocabulary
@@ -30,6 +32,10 @@ class ContextSettings:
       response_tokens: tokens of the model's context that a prompt leaves free for the response.
       single_fraction: share of the training prompts that show the target's document alone.
       max_documents: the other prompts show 1 to this many, each number equally likely.
+      passages: in training, the documents of a prompt are the passages of the first `max_documents`
+        pages that fit the question best (`gophercite.retrieval.passages`), perhaps several of one
+        page, as prompts show a user's own long pages. In the paper they are different pages, each
+        shown around its snippet.
       least_factor, largest_factor: documents share the tokens in proportion to factors drawn
         uniformly between these.
       characters_before: maximum distance from a window's start to its snippet, at inference.
@@ -40,6 +46,7 @@ class ContextSettings:
     response_tokens: int = 256
     single_fraction: float = 1 / 3
     max_documents: int = 5
+    passages: bool = False
     least_factor: float = 0.5
     largest_factor: float = 1.5
     characters_before: int = windows.CHARACTERS_BEFORE
@@ -89,6 +96,10 @@ class Reason(enum.Enum):
     NO_ROOM = "question and titles leave no room for a page"
 
 
+# How much of each page tells how many characters a token has.
+_SAMPLE = 500
+
+
 class ContextError(ValueError):
     """No such prompt can be built; `reason` is the general reason, the message gives details."""
 
@@ -114,10 +125,16 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class _Page:
-    """A page that may be shown, around the first of `spans` that fits its share."""
+    """A page that may be shown, around the first of `spans` that fits its share.
+
+    If it is quoted, the last span is the quote, and must be shown. Windows of passages begin with
+    the span, as at inference, except around a quote alone.
+    """
 
     document: Document
     spans: tuple[Span, ...]
+    quoted: bool = False
+    passage: bool = False
     factor: float = 1.0
     seed: int | None = None  # seed of the training window; None at inference
 
@@ -153,7 +170,7 @@ def training_context(
       ContextError: when the quote is not in the document, or can't be shown.
     """
     settings = settings or ContextSettings()
-    shown = _Page(target, (_find_quote(quote, target),))
+    shown = _Page(target, (_find_quote(quote, target),), quoted=True)
     return _drawn(question, [shown], others, prompt_tokens, vocabulary, draw, settings, pages)
 
 
@@ -194,7 +211,9 @@ def _drawn(
     number = 1 if single else draw.randint(1, settings.max_documents)
     left_out: list[tuple[str, Reason]] = []
     chosen = list(target)
-    for result in others:
+    if settings.passages and number > len(target):
+        chosen = _passages(question, target, others, number, prompt_tokens, vocabulary, settings)
+    for result in others if len(chosen) == len(target) else ():
         if len(chosen) == number:
             break
         if any(_is_same(result.document, page.document) for page in chosen):
@@ -213,8 +232,41 @@ def _drawn(
         )
         for page in chosen
     ]
-    quoted = target[0].document if target else None
-    return _fill(question, chosen, quoted, prompt_tokens, vocabulary, settings, left_out, tokenised)
+    return _fill(question, chosen, prompt_tokens, vocabulary, settings, left_out, tokenised)
+
+
+def _passages(
+    question: str,
+    target: list[_Page],
+    others: Sequence[SearchResult],
+    number: int,
+    prompt_tokens: int,
+    vocabulary: Vocabulary,
+    settings: ContextSettings,
+) -> list[_Page]:
+    """Returns the passages that fit the question best; the target's has the quote, and is first."""
+    pages = [page.document for page in target] + [result.document for result in others]
+    pages = pages[: settings.max_documents]
+    sample = "".join(page.text[:_SAMPLE] for page in pages)
+    if not sample.strip():
+        return target
+    characters = prompt_tokens * len(sample) / len(vocabulary.encode(sample))
+    found = find_passages(question, pages, passage_length(characters / number))
+    quoted: list[Passage] = []
+    for page in target:
+        start, end = page.spans[-1]
+        own = (each for each in found if each.document.id == page.document.id)
+        whole = (each for each in own if each.span[0] <= start and end <= each.span[1])
+        quoted.append(next(whole, Passage(page.document, (start, end))))
+    best = best_apart([*quoted, *found], number)
+    shown = []
+    for page, (_, (start, end)) in zip(target, best, strict=False):
+        spans = (start, end), (start, page.spans[-1][1]), page.spans[-1]
+        shown.append(dataclasses.replace(page, spans=spans, passage=True))
+    # Of others that don't fit their share, at least the beginning.
+    for document, (start, end) in best[len(target) :]:
+        shown.append(_Page(document, ((start, end), (start, start)), passage=True))
+    return shown
 
 
 def each_context(
@@ -263,7 +315,7 @@ def joint_context(
             left_out.append((result.document.id, spans))
         else:
             pages.append(_Page(result.document, spans))
-    context = _fill(question, pages, None, prompt_tokens, vocabulary, settings, left_out)
+    context = _fill(question, pages, prompt_tokens, vocabulary, settings, left_out)
     return _require_a_window(context)
 
 
@@ -317,14 +369,13 @@ def _spans(
 def _fill(
     question: str,
     pages: Sequence[_Page],
-    target: Document | None,
     prompt_tokens: int,
     vocabulary: Vocabulary,
     settings: ContextSettings,
     left_out: Sequence[tuple[str, Reason]],
     tokenised: TokenisedPages | None = None,
 ) -> Context:
-    """Cuts each page to its share of the prompt; `target` must be among what is shown."""
+    """Cuts each page to its share of the prompt; a quote must be among what is shown."""
     new = NewPages(vocabulary)
     bare = [Document(page.document.id, page.document.title, "") for page in pages]
     overhead = len(prompts.encode_prompt(vocabulary, question, bare))
@@ -334,11 +385,13 @@ def _fill(
             raise ContextError(Reason.NO_ROOM, f"they have {overhead} of {prompt_tokens} tokens")
         shown: list[Window] = []
         dropped: list[tuple[str, Reason]] = []
-        for page, share in zip(pages, _shares(pages, target, allowance, vocabulary), strict=True):
+        for page, share in zip(pages, _shares(pages, allowance, vocabulary), strict=True):
             window = _cut(page, share, settings, new, tokenised)
             if window is not None:
-                shown.append(window)
-            elif page.document is target:
+                # Two passages of one page may have grown to the same window.
+                if not any(_has(other, window) for other in shown):
+                    shown.append(window)
+            elif page.quoted:
                 raise ContextError(
                     Reason.QUOTE_TOO_LONG, f"{share} tokens are left for {page.document.id!r}"
                 )
@@ -351,15 +404,19 @@ def _fill(
         allowance -= excess  # at the seams: a text may have a few more tokens than its parts
 
 
-def _shares(
-    pages: Sequence[_Page], target: Document | None, allowance: int, vocabulary: Vocabulary
-) -> list[int]:
-    """Divides the allowance in proportion to the pages' factors; the target gets what it needs."""
+def _has(window: Window, part: Window) -> bool:
+    """Whether a window shows all of another."""
+    same = _is_same(window.document, part.document)
+    return same and window.start <= part.start and part.end <= window.end
+
+
+def _shares(pages: Sequence[_Page], allowance: int, vocabulary: Vocabulary) -> list[int]:
+    """Divides the allowance in proportion to the pages' factors; a quote gets what it needs."""
     factors = sum(page.factor for page in pages)
     shares = [int(allowance * page.factor / factors) for page in pages]
     for place, page in enumerate(pages):
-        if page.document is target:
-            start, end = page.spans[0]
+        if page.quoted:
+            start, end = page.spans[-1]
             need = len(vocabulary.encode(page.document.text[start:end]))
             if shares[place] < need <= allowance:
                 rest = (allowance - need) / (factors - page.factor) if len(pages) > 1 else 0.0
@@ -377,8 +434,9 @@ def _cut(
 ) -> Window | None:
     """Returns the window around the widest span of the page that fits its share."""
     for span in page.spans:
-        if page.seed is None:
-            before = settings.characters_before
+        from_start = page.passage and not (page.quoted and span == page.spans[-1])
+        if from_start or page.seed is None:
+            before = 0 if from_start else settings.characters_before
             window = new.inference_window(page.document, span, share, before)
         else:
             draw = random.Random(page.seed)  # the same start even if the shares change

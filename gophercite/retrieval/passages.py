@@ -25,6 +25,10 @@ _LONGEST_WORD = 100  # characters; longer ones are cut
 _WORD = re.compile(rf"\S{{1,{_LONGEST_WORD}}}")
 
 
+# A passage's length, as a share of what fits; and the shortest, because a large page has many.
+_SHARE, _SHORTEST = 0.7, 100
+
+
 class Passage(NamedTuple):
     """A part of a page.
 
@@ -35,6 +39,14 @@ class Passage(NamedTuple):
 
     document: Document
     span: Span
+
+
+def passage_length(characters: float) -> int:
+    """Returns how long passages should be, in characters, if so many are shown of each.
+
+    They are shorter, so that they fit if they have more tokens than others.
+    """
+    return max(_SHORTEST, int(_SHARE * characters))
 
 
 def find_passages(question: str, pages: Sequence[Document], characters: int) -> list[Passage]:

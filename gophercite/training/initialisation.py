@@ -25,7 +25,7 @@ from gophercite.models.transformer import Transformer
 # Fields on how to compute a model may change between runs; the architecture may not.
 _FREE_FIELDS = frozenset(
     {"dtype", "param_dtype", "remat_every", "scan_layers"}
-    | {"attention_kernel", "attention_block", "attention_remat"}
+    | {"attention_kernel", "attention_block", "attention_remat", "elementwise_remat"}
 )
 
 

@@ -23,6 +23,7 @@ _COMPUTING = (
     "attention_kernel",
     "attention_block",
     "attention_remat",
+    "elementwise_remat",
 )
 
 _ACTIVATIONS: dict[Activation, str] = {

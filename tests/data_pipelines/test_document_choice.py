@@ -7,13 +7,13 @@ import logging
 import numpy as np
 import pytest
 
-from data_pipelines import tasks
+from data_pipelines import document_choice, tasks
 from data_pipelines.document_choice import ContextReport
 from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import evidence, records
-from gophercite.documents import Document
-from gophercite.retrieval.contexts import ContextSettings, Reason
+from gophercite.documents import Document, Window
+from gophercite.retrieval.contexts import Context, ContextSettings, Reason
 
 VOCABULARY = bundled_vocabulary()
 LENGTH, RESPONSE = 256, 64
@@ -129,6 +129,49 @@ def test_a_record_says_what_was_shown(report) -> None:
         assert isinstance(document, Document)
         assert "was founded in" in document.text[span.start : span.end]
         assert len(VOCABULARY.encode(document.text)) <= LENGTH - RESPONSE
+
+
+def test_passages_of_one_page_are_told_apart_in_the_record(tmp_path) -> None:
+    path = tmp_path / "rated.jsonl"
+    page = pages(1)[1]
+    years = " ".join(f"In {year} a mill was built. The river froze." for year in range(1300, 1400))
+    long = Document(page.id, page.title, f"{page.text} {years}")
+    changed = answer(1, documents=[records.to_json(long)], question="When was a mill founded?")
+    path.write_text(json.dumps(changed))
+    settings = ContextSettings(RESPONSE, single_fraction=0.0, passages=True)
+    report = ContextReport()
+    tasks.add_rated_answers("pages", {"train": path}, VOCABULARY, contexts=settings, report=report)
+    for row in itertools.islice(source().batches(), 20):
+        text = VOCABULARY.decode(row["tokens"][0][row["segments"][0] > 0].tolist())
+        assert "was founded in 1201." in text.split("Answer:")[0]
+    assert not report.dropped
+    assert set(report.documents) == {1, 2, 3, 4, 5}
+    found = [source(seed=seed).questions(limit=1)[0] for seed in range(8)]
+    question = max(found, key=lambda each: len(each.documents))
+    (span,) = question.evidence
+    shown = {document.id: document for document in question.documents}
+    assert shown.keys() == {"1-1", *(f"1-1 ({n})" for n in range(2, len(shown) + 1))}
+    assert len(shown) > 1
+    assert "was founded in" in shown[span.document].text[span.start : span.end]
+
+
+def test_gold_spans_move_to_the_window_that_has_them() -> None:
+    page = Document("p", "Title", "First part. Second part. Third part.")
+    other = Document("o", "Title", "Another page, which is as long as that one.")
+    windows = (
+        Window(page, 12, 24),
+        Window(other, 0, 30),
+        Window(page, 0, 11),
+        Window(page, 25, 36),
+    )
+    gold = tuple(records.Span("p", *span) for span in ((0, 5), (12, 18), (6, 18)))
+    question = records.Question("q", "Which?", "us", (page, other), evidence=gold)
+    shown = document_choice._showing(question, Context(windows, ()))
+    found = {d.id: d.text for d in shown.documents}
+    assert found.pop("o") == other.text[:30]
+    assert found == {"p": "Second part.", "p (2)": "First part.", "p (3)": "Third part."}
+    texts = [found[each.document][each.start : each.end] for each in shown.evidence]
+    assert texts == ["First", "Second"]  # the third is cut in two
 
 
 def test_dropped_examples_are_counted_with_their_reasons(tmp_path, caplog) -> None:

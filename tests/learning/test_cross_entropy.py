@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gophercite.learning.cross_entropy import correct_predictions, cross_entropy
+from gophercite.learning.cross_entropy import correct_predictions, cross_entropy, in_chunks
 from gophercite.models.unembedding import Unembedding
 
 
@@ -126,3 +126,15 @@ def test_correct_predictions_count_weights():
     right = np.argmax(np.einsum("bld,vd->blv", hidden, unembedding.kernel), -1) == targets
     got = jax.jit(correct_predictions, static_argnums=4)(hidden, unembedding, targets, weights, 5)
     np.testing.assert_allclose(got, np.sum(weights * right), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("platform", "tokens"), [("cpu", 512), ("gpu", 4096), ("tpu", 4096)])
+def test_accelerators_take_larger_chunks(platform: str, tokens: int) -> None:
+    device = jax.sharding.AbstractDevice(f"some {platform}", None, platform)
+    mesh = jax.sharding.AbstractMesh((1,), ("data",), abstract_device=device)
+    rows = np.zeros((4, 5000), np.float32)
+    with jax.sharding.use_abstract_mesh(mesh):
+        (usual,) = in_chunks(None, rows)
+        (asked,) = in_chunks(100, rows)
+    assert usual.shape == (-(-5000 * 4 // tokens), 4, tokens // 4)
+    assert asked.shape == (200, 4, 25)

@@ -263,6 +263,80 @@ def test_unrolled_layers_compute_what_a_loop_does():
     )
 
 
+def kept_for_backward(config):
+    """Shapes of the arrays that the backward pass gets from the forward pass."""
+    model, batch = Transformer(config), packed_batch()
+    pull_back = lambda p: jax.vjp(lambda p: model.apply(p, *batch)[0], p)[1]  # noqa: E731
+    kept = jax.eval_shape(pull_back, model.abstract())
+    return [leaf.shape for leaf in jax.tree.leaves(kept)]
+
+
+@pytest.mark.parametrize(
+    "variant", ["gopher", "llama", *(pytest.param(v, marks=LONG) for v in ("gemma", "biases"))]
+)
+def test_recomputing_what_lies_between_products_changes_no_gradient(variant):
+    config = VARIANTS[variant]
+    params = random_params(config)
+    lean = dataclasses.replace(config, elementwise_remat=True)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5),
+        slope(lean)(params),
+        slope(config)(params),
+    )
+
+
+def test_only_products_and_attention_are_kept_if_the_rest_is_recomputed():
+    lean = dataclasses.replace(VARIANTS["llama"], elementwise_remat=True)
+    shape = (lean.num_layers, *packed_batch()[0].shape)
+    widths = [kept[-1] for kept in kept_for_backward(lean) if kept[:-1] == shape]
+    heads, kv_heads, mlp = (
+        lean.num_heads * lean.head_dim,
+        lean.kv_heads * lean.head_dim,
+        lean.mlp_width,
+    )
+    # The layer's input, query, key, value, attention's product with "out", "up" and "gate".
+    expected = [lean.d_model, heads, kv_heads, kv_heads, lean.d_model, mlp, mlp]
+    assert sorted(widths) == sorted(expected)
+    everything = kept_for_backward(dataclasses.replace(lean, elementwise_remat=False))
+    assert sum(kept[:-1] == shape for kept in everything) > 2 * len(expected)
+
+
+def scans(jaxpr):
+    """The settings of a program's loops over layers."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "scan":
+            yield equation.params
+        for inner in jaxprs_in_params(equation.params):
+            yield from scans(inner)
+
+
+@pytest.mark.parametrize(
+    ("platform", "layers", "unrolled", "recomputed"),
+    [
+        ("cpu", 3, False, False),
+        ("gpu", 3, True, True),
+        ("gpu", 49, False, True),  # compiling so many would take long
+        ("tpu", 3, False, True),
+    ],
+)
+def test_how_layers_are_trained_depends_on_the_platform(platform, layers, unrolled, recomputed):
+    config = dataclasses.replace(VARIANTS["llama"], num_layers=layers)
+    device = jax.sharding.AbstractDevice(f"some {platform}", None, platform)
+    mesh = jax.sharding.AbstractMesh((1,), ("data",), abstract_device=device)
+
+    def on_platform(config):
+        model, batch = Transformer(config), packed_batch()
+        with jax.sharding.use_abstract_mesh(mesh):
+            program = jax.make_jaxpr(lambda p: model.apply(p, *batch)[0])(model.abstract())
+            return [loop["unroll"] for loop in scans(program.jaxpr)], kept_for_backward(config)
+
+    asked = dataclasses.replace(config, scan_layers=not unrolled, elementwise_remat=recomputed)
+    assert on_platform(config) == on_platform(asked)
+    assert on_platform(config)[0] == [layers if unrolled else 1]
+    for other in ({"scan_layers": unrolled}, {"elementwise_remat": not recomputed}):
+        assert on_platform(dataclasses.replace(asked, **other)) != on_platform(config)
+
+
 def written(jaxpr):
     """Sizes of what a program writes into arrays in place."""
     for equation in jaxpr.eqns:

@@ -7,6 +7,7 @@ import pathlib
 import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from vocabulary_fixtures import vocabularies
 
 from gophercite import prompts
 from gophercite.documents import Document
+from gophercite.retrieval import contexts as contexts_module
 from gophercite.retrieval.contexts import (
     Context,
     ContextError,
@@ -22,6 +24,7 @@ from gophercite.retrieval.contexts import (
     SearchResult,
     each_context,
     joint_context,
+    rollout_context,
     training_context,
 )
 from gophercite.text.sentences import sentence_spans
@@ -110,8 +113,9 @@ def test_equal_draws_give_equal_prompts_and_others_others() -> None:
     st.integers(60, 400),
     st.sampled_from(sorted(VOCABULARIES)),
     st.integers(0, 1000),
+    st.booleans(),
 )
-def test_the_quote_is_always_shown_or_the_reason_told(others, budget, kind, seed) -> None:
+def test_the_quote_is_always_shown_or_the_reason_told(others, budget, kind, seed, passages) -> None:
     vocabulary = VOCABULARIES[kind]
     found = [
         SearchResult(page(f"n{i}", size, "A fact of its own."), "A fact of its own." if s else None)
@@ -123,7 +127,8 @@ def test_the_quote_is_always_shown_or_the_reason_told(others, budget, kind, seed
 
     def make() -> Context:
         draw = random.Random(seed)
-        return training_context(QUESTION, TARGET, QUOTE, found, budget, vocabulary, draw)
+        settings = ContextSettings(passages=passages)
+        return training_context(QUESTION, TARGET, QUOTE, found, budget, vocabulary, draw, settings)
 
     if not fits:
         try:
@@ -136,8 +141,90 @@ def test_the_quote_is_always_shown_or_the_reason_told(others, budget, kind, seed
     assert len(made.tokens) <= budget
     assert any(QUOTE in window.text for window in made.windows if window.document is TARGET)
     absent = {id for id, _ in made.left_out}
-    assert absent.isdisjoint(ids(made))
+    assert passages or absent.isdisjoint(ids(made))  # of one page, a passage may be left out
     assert all(reason is Reason.SNIPPET_TOO_LONG for _, reason in made.left_out)
+
+
+def long_page() -> Document:
+    """Paragraphs, of which every tenth mentions the lighthouse; one has the quote."""
+    paragraphs = [f"Paragraph {i} is about Ormsby. It has fish. It has gulls." for i in range(80)]
+    for i in range(0, 80, 10):
+        paragraphs[i] = f"In {1900 + i} the lighthouse got lamp {i}. It was seen from far away."
+    paragraphs[35] = f"{QUOTE} The lighthouse is still there."
+    return Document("Ormsby", "About Ormsby", "\n\n".join(paragraphs))
+
+
+def test_passages_that_fit_the_question_best_are_shown_also_of_one_page() -> None:
+    long = long_page()
+    settings = ContextSettings(single_fraction=0.0, passages=True)
+    places, with_it = set(), []
+    starts = collections.defaultdict(set)
+    for seed in range(60):
+        draw = random.Random(seed)
+        made = training_context(QUESTION, long, QUOTE, OTHERS, 600, UNIGRAM, draw, settings)
+        assert len(made.tokens) <= 600
+        assert list(made.tokens) == prompts.encode_prompt(UNIGRAM, QUESTION, made.windows)
+        places |= {i for i, window in enumerate(made.windows) if QUOTE in window.text}
+        # Other pages say nothing of a lighthouse.
+        assert set(ids(made)) == {"Ormsby"}
+        with_it += ["lighthouse" in window.text for window in made.windows]
+        starts[len(made.windows)].add(tuple(sorted(window.start for window in made.windows)))
+        spans = [(window.start, window.end) for window in made.windows]
+        assert not any(a != b and a[0] <= b[0] and b[1] <= a[1] for a in spans for b in spans)
+        assert len(set(spans)) == len(spans)
+        assert any(QUOTE in window.text for window in made.windows)
+    assert np.mean(with_it) > 0.9
+    assert set(starts) == {1, 2, 3, 4, 5}
+    assert places == {0, 1, 2, 3, 4}
+    # Several windows begin where their passages do, as at inference, unless a quote would not fit.
+    # Only the quote alone has a window that begins anywhere.
+    assert all(len(starts[number]) <= 2 for number in (2, 3, 4, 5))
+    assert len(starts[1]) > 3
+
+
+def test_sampled_questions_get_passages_too_and_whole_pages_where_no_word_fits() -> None:
+    settings = ContextSettings(single_fraction=0.0, max_documents=3, passages=True)
+    for seed in range(20):
+        results = [*OTHERS[:2], SearchResult(long_page(), "lamp")]
+        draw = random.Random(seed)
+        made = rollout_context(QUESTION, results, 600, UNIGRAM, draw, settings)
+        assert set(ids(made)) == {"Ormsby"}
+        results.insert(0, OTHERS[2])  # so that it is not among the first three
+        draw = random.Random(seed)
+        made = rollout_context(QUESTION, results, 600, UNIGRAM, draw, settings)
+        assert "Ormsby" not in ids(made)
+        draw = random.Random(seed)
+        made = rollout_context("Quando?", OTHERS, 600, UNIGRAM, draw, settings)
+        assert set(ids(made)) <= {"Ilse", "Kesh", "Anner"}
+        assert all("The keeper of" in window.text for window in made.windows)
+
+
+@pytest.mark.parametrize("sentences", range(2, 30, 3))
+def test_a_page_that_fits_is_shown_once_whatever_passages_it_has(sentences: int) -> None:
+    text = " ".join(f"The lighthouse was seen from {i} ships." for i in range(sentences))
+    short = Document("p", "Ormsby", f"{QUOTE} {text}")
+    other = Document("q", "Kesh", "The lighthouse of Kesh was built in 1890. " * 40)
+    settings = ContextSettings(single_fraction=0.0, passages=True)
+    for seed in range(12):
+        draw = random.Random(seed)
+        found = [SearchResult(other, None)]
+        made = training_context(QUESTION, short, QUOTE, found, 900, UNIGRAM, draw, settings)
+        spans = [(window.document.id, window.start, window.end) for window in made.windows]
+        assert len(set(spans)) == len(spans)
+
+
+def test_a_quote_gets_what_it_needs_and_its_passage_no_more() -> None:
+    text = "The tower was begun in 1874. " * 20
+    passage, other = (0, 500), (0, 28)
+    for quote in ((0, 28), (0, 140)):
+        pages = [
+            contexts_module._Page(Document("p", "", text), (passage, quote), quoted=True),
+            contexts_module._Page(Document("q", "", text), (other,), factor=9.0),
+        ]
+        shares = contexts_module._shares(pages, 400, UNIGRAM)
+        need = len(UNIGRAM.encode(text[slice(*quote)]))
+        assert (need > 40) is (quote[1] > 28)
+        assert shares == [max(40, need), 400 - max(40, need)]
 
 
 def test_pages_without_their_snippet_make_room_for_the_next() -> None:
