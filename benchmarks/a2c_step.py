@@ -81,7 +81,7 @@ def setting(size: str | None, vocab_size: int) -> Setting:
             vocab_size, 256, 10, 8, 32, dtype="float32", position="rope", attention_block=64
         )
         return Setting(small, dataclasses.replace(small, num_layers=4), 6)
-    policy = our_config(SIZES[size]._replace(vocabulary=vocab_size), "bfloat16", scan_layers=True)
+    policy = our_config(SIZES[size]._replace(vocabulary=vocab_size), "bfloat16")
     judge = dataclasses.replace(policy, num_layers=math.ceil(0.4 * policy.num_layers))
     return Setting(policy, judge, math.floor(0.6 * policy.num_layers))
 

@@ -162,7 +162,7 @@ def sample(size: str, rows: int, tokens: int) -> Turn:
     from gophercite.quoting.constraint import QuoteConstraint
     from gophercite.quoting.quote_settings import QuoteSettings
 
-    transformer = Transformer(our_config(SIZES[size], "bfloat16", scan_layers=True))
+    transformer = Transformer(our_config(SIZES[size], "bfloat16"))
     params = transformer.init(jax.random.key(0))
     vocabulary, world = bundled_vocabulary(), World()
     text = " ".join(world.page(number).document.text for number in range(40))

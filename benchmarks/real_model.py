@@ -285,7 +285,7 @@ def sides_of(work: str, flags: argparse.Namespace, checkpoint: str) -> list[tupl
     if flags.hugging_face:
         whose = "train_torch" if name == "train" else f"{name}_of_torch"
         caches = [{"cache": "dynamic"}, {"cache": "static"}] if name == "answers" else [{}]
-        for dtype in ("float32", "bfloat16"):
+        for dtype in flags.torch_dtype or ("float32", "bfloat16"):
             for cache in caches:
                 settings = {"checkpoint": checkpoint, "dtype": dtype, **of_work, **cache}
                 sides.append((whose, flags.hugging_face, settings))
@@ -326,6 +326,8 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2")
     parser.add_argument("--hugging_face", metavar="PYTHON")
+    both = {"choices": ("float32", "bfloat16"), "action": "append"}
+    parser.add_argument("--torch_dtype", **both, help="default: both")
     parser.add_argument("--llama_cpp", metavar="PYTHON")
     parser.add_argument("--gguf", type=Path, metavar="FILE")
     parser.add_argument("--rounds", type=int, default=5)

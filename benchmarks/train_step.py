@@ -31,7 +31,11 @@ def tokens(seed: int) -> np.ndarray:
 
 
 def ours(
-    microbatches: int = 4, remat_every: int = 0, scan_layers: bool = False, block: int = 128
+    microbatches: int = 4,
+    remat_every: int = 0,
+    scan_layers: bool = False,
+    block: int = 128,
+    elementwise_remat: bool = True,
 ) -> Turn:
     import jax
 
@@ -46,6 +50,7 @@ def ours(
         attention_remat=False,
         remat_every=remat_every,
         scan_layers=scan_layers,
+        elementwise_remat=elementwise_remat,
     )
     learner = SupervisedLearner(
         Transformer(config),

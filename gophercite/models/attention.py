@@ -1,6 +1,7 @@
 """Causal attention: our own in blocks, cuDNN's, and the TPU's splash kernel."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -200,7 +201,7 @@ def _blocks(
                 seen &= jnp.asarray(distance) < window
             same = sees(segments, slice(start, stop), slice(first, stop))
             mask = (seen & same)[:, None, None]
-            return _mix(scores, mask, values[..., first:stop, :])
+            return _mix(not remat, scores, mask, values[..., first:stop, :])
 
         return jax.checkpoint(run) if remat else run
 
@@ -225,8 +226,9 @@ def _scores(
     return scores.reshape(*queries.shape[:-1], -1)
 
 
-@jax.custom_vjp
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mix(
+    keep: bool,
     scores: Float[Array, "batch kv_heads groups rows entries"],
     mask: Bool[Array, "batch 1 1 rows entries"],
     values: Float[Array, "batch kv_heads entries head_dim"],
@@ -235,20 +237,22 @@ def _mix(
 
     The softmax's gradient needs each row's mean slope, which is the product of the output and its
     gradient (Dao et al. 2022, appendix B.2). Autodiff would sum it over the entries and apply the
-    mask again.
+    mask again. `keep` is whether the weights are `kept` for it.
     """
-    return _mix_forward(scores, mask, values)[0]
+    return _mix_forward(keep, scores, mask, values)[0]
 
 
-def _mix_forward(scores: Array, mask: Array, values: Array) -> tuple[Array, Any]:
+def _mix_forward(keep: bool, scores: Array, mask: Array, values: Array) -> tuple[Array, Any]:
     weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
     weights = weights.astype(values.dtype)
+    if keep:
+        weights = kept(weights)
     mixed = batched_product("bkqj,bkjd->bkqd", _rows(weights), values)
     mixed = mixed.reshape(*weights.shape[:-1], -1)
     return mixed, (weights, values, mixed)
 
 
-def _mix_backward(residuals: Any, slope: Array) -> tuple[Array, None, Array]:
+def _mix_backward(keep: bool, residuals: Any, slope: Array) -> tuple[Array, None, Array]:
     weights, values, mixed = residuals
     for_values = batched_product("bkqj,bkqd->bkjd", _rows(weights), _rows(slope))
     for_weights = batched_product(

@@ -211,7 +211,7 @@ class Transformer:
             x,
             self._context(positions, segments),
             remat_every=c.remat_every,
-            remat_elementwise=_unless(c.elementwise_remat, active_platform() != "cpu"),
+            remat_elementwise=c.elementwise_remat,
             unroll=self._unrolled,
             accumulated=lend_room(accumulated, stack),
         )
@@ -234,8 +234,9 @@ class Transformer:
     def _unrolled(self) -> bool:
         """Whether each block is compiled separately where activations are kept."""
         c = self.config
-        few = c.num_layers <= _FEW_LAYERS
-        return not _unless(c.scan_layers, not (few and active_platform() == "gpu"))
+        if c.scan_layers is None:
+            return active_platform() == "gpu" and c.num_layers <= _FEW_LAYERS
+        return not c.scan_layers
 
     @property
     def _block(self) -> Block:
@@ -411,8 +412,3 @@ class Transformer:
         if self.config.position != "transformer_xl":
             return None
         return sinusoids(jnp.arange(distances), self.config.d_model)
-
-
-def _unless(setting: bool | None, usual: bool) -> bool:
-    """A setting, or the usual one where it is None."""
-    return usual if setting is None else setting
