@@ -111,7 +111,7 @@ class TransformerConfig:
         float32.
       param_dtype: dtype of parameters.
       remat_every: number of blocks per rematerialisation group; only a group's input is kept for
-        the backward pass (GopherCite, D.1: every 3 blocks). 0 keeps all activations.
+        the backward pass (GopherCite, D.1: every 3 blocks). 0 is no groups.
       scan_layers: compile the blocks as one loop. If False, and `remat_every` is 0 where a model is
         trained, each block is compiled separately. That takes longer to compile, but on a GPU a
         training step takes 0.8 to 0.85 of the time, because activations are not copied into the
@@ -126,8 +126,8 @@ class TransformerConfig:
         them.
       elementwise_remat: where `remat_every` is 0, keep only products of matrices and the output of
         attention for the backward pass, and recompute what lies between them: norms, activation
-        functions, rotations. Activations take half the memory or less, and on all platforms a step
-        is faster, because it moves less.
+        functions, rotations. Activations take half the memory or less, and a step is faster, because
+        it moves less.
     """
 
     vocab_size: int

@@ -406,7 +406,7 @@ def _fill(
 
 def _has(window: Window, part: Window) -> bool:
     """Whether a window shows all of another."""
-    same = _is_same(window.document, part.document)
+    same = window.document == part.document
     return same and window.start <= part.start and part.end <= window.end
 
 
