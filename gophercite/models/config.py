@@ -126,8 +126,8 @@ class TransformerConfig:
         them.
       elementwise_remat: where `remat_every` is 0, keep only products of matrices and the output of
         attention for the backward pass, and recompute what lies between them: norms, activation
-        functions, rotations. Activations take half the memory or less, and a step is faster, because
-        it moves less.
+        functions, rotations. Activations take half the memory or less, and a step is faster, as it
+        moves less.
     """
 
     vocab_size: int
