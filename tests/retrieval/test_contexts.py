@@ -199,18 +199,29 @@ def test_sampled_questions_get_passages_too_and_whole_pages_where_no_word_fits()
         assert all("The keeper of" in window.text for window in made.windows)
 
 
-@pytest.mark.parametrize("sentences", range(2, 30, 3))
+@pytest.mark.parametrize("sentences", range(8, 16))
 def test_a_page_that_fits_is_shown_once_whatever_passages_it_has(sentences: int) -> None:
-    text = " ".join(f"The lighthouse was seen from {i} ships." for i in range(sentences))
+    text = " ".join(f"The lighthouse was built for {i} ships." for i in range(sentences))
     short = Document("p", "Ormsby", f"{QUOTE} {text}")
-    other = Document("q", "Kesh", "The lighthouse of Kesh was built in 1890. " * 40)
-    settings = ContextSettings(single_fraction=0.0, passages=True)
-    for seed in range(12):
+    rain = "It rains. " * 100
+    found = [SearchResult(Document("q", "Kesh", f"{rain}A lighthouse. {rain}"), None)]
+    settings = ContextSettings(single_fraction=0.0, least_factor=0.1, passages=True)
+    for seed in range(20):
         draw = random.Random(seed)
-        found = [SearchResult(other, None)]
         made = training_context(QUESTION, short, QUOTE, found, 900, UNIGRAM, draw, settings)
         spans = [(window.document.id, window.start, window.end) for window in made.windows]
         assert len(set(spans)) == len(spans)
+
+
+def test_a_quote_of_two_sentences_is_shown_whichever_passages_there_are() -> None:
+    sentences = [f"The lighthouse was built for {i} ships." for i in range(60)]
+    long = Document("p", "Ormsby", " ".join(sentences))
+    settings = ContextSettings(single_fraction=0.0, passages=True)
+    for first in range(50):
+        draw = random.Random(first)
+        quote = " ".join(sentences[first : first + 2])
+        made = training_context(QUESTION, long, quote, [], 500, UNIGRAM, draw, settings)
+        assert any(quote in window.text for window in made.windows)
 
 
 def test_a_quote_gets_what_it_needs_and_its_passage_no_more() -> None:
