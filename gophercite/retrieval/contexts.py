@@ -213,7 +213,9 @@ def _drawn(
     chosen = list(target)
     if settings.passages and number > len(target):
         chosen = _passages(question, target, others, number, prompt_tokens, vocabulary, settings)
-    for result in others if len(chosen) == len(target) else ():
+    if len(chosen) > len(target):
+        others = ()  # passages take the place of whole pages
+    for result in others:
         if len(chosen) == number:
             break
         if any(_is_same(result.document, page.document) for page in chosen):

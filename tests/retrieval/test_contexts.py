@@ -199,6 +199,17 @@ def test_sampled_questions_get_passages_too_and_whole_pages_where_no_word_fits()
         assert all("The keeper of" in window.text for window in made.windows)
 
 
+def test_pages_without_a_fitting_passage_are_not_added_to_those_with_one() -> None:
+    rain = "It rains. " * 300
+    page = Document("p", "Ormsby", f"{QUOTE} {rain} The lighthouse was built. {rain}")
+    settings = ContextSettings(single_fraction=0.0, passages=True)
+    shown = collections.Counter(
+        tuple(ids(training_context(QUESTION, page, QUOTE, OTHERS, 600, UNIGRAM, draw, settings)))
+        for draw in map(random.Random, range(30))
+    )
+    assert set(shown) == {("p",), ("p", "p")}  # up to five were asked for
+
+
 @pytest.mark.parametrize("sentences", range(8, 16))
 def test_a_page_that_fits_is_shown_once_whatever_passages_it_has(sentences: int) -> None:
     text = " ".join(f"The lighthouse was built for {i} ships." for i in range(sentences))
