@@ -33,10 +33,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.evidence import holds_mark
-from gophercite.retrieval.contexts import Context, ContextSettings, SearchResult, training_context
+from gophercite.retrieval.contexts import Context, ContextSettings, SearchResult
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.snippets import Engine, find_snippet, fragments
 from gophercite.retrieval.tokenised_pages import TokenisedPages
+from gophercite.retrieval.training_contexts import training_context
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import Vocabulary, load_vocabulary, train_sentencepiece
 

@@ -1,8 +1,8 @@
 """Chooses which documents a training prompt shows, and how much of each, before the encoding.
 
 Prompts of rated answers show the quoted document, those of questions the search results. The
-rules are those of `gophercite.retrieval.contexts` (appendix D.2), and draws are keyed by (seed,
-epoch, example).
+rules are those of `gophercite.retrieval.training_contexts` (appendix D.2), and draws are keyed by
+(seed, epoch, example).
 """
 
 import collections
@@ -28,12 +28,11 @@ from gophercite.retrieval.contexts import (
     ContextSettings,
     Reason,
     SearchResult,
-    rollout_context,
-    training_context,
 )
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import R, with_pages
 from gophercite.retrieval.tokenised_pages import TokenisedPages
+from gophercite.retrieval.training_contexts import rollout_context, training_context
 from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
@@ -146,7 +145,7 @@ def context_of(
     page: Callable[[str], Document] | None = None,
     pages: TokenisedPages | None = None,
 ) -> Context:
-    """Returns the prompt of one rated answer (`gophercite.retrieval.contexts.training_context`).
+    """Returns the prompt of one rated answer (`training_contexts.training_context`).
 
     Args:
       answer: its documents in rank order, with their snippets if known.
@@ -179,7 +178,7 @@ def rollout_context_of(
     page: Callable[[str], Document] | None = None,
     pages: TokenisedPages | None = None,
 ) -> Context:
-    """Returns the prompt of one question (`gophercite.retrieval.contexts.rollout_context`).
+    """Returns the prompt of one question (`training_contexts.rollout_context`).
 
     Arguments are those of `context_of`.
 

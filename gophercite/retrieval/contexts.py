@@ -1,12 +1,8 @@
-"""Chooses which pages a prompt shows, and how much of each (GopherCite, sections 2.7, 2.3 and D.2).
+"""Chooses which pages a prompt shows, and how much of each (GopherCite, sections 2.3 and D.2).
 
-In training, a third of the prompts have one document, the target's. The others have one to five,
-shuffled: the target's and the first of the other search results. Where answers are sampled during
-training there is no target, and the first of all results are shown (appendix F.2). The prompt's
-tokens are divided among the documents at random, and each is cut to a window around its snippet,
-the target's around the quote. With `ContextSettings.passages` the passages of these pages that fit
-the question best take the place of whole pages. At inference each result gets its own prompt, and
-samples take the prompts in round robin; or all results share one prompt.
+At inference each search result gets its own prompt, cut to a window around its snippet, and samples
+take the prompts in round robin; or all results share one prompt. The prompts of training, in
+`gophercite.retrieval.training_contexts`, share their tokens among pages in the same way.
 """
 
 import dataclasses
@@ -14,11 +10,10 @@ import enum
 import random
 from collections.abc import Callable, Sequence
 
-from gophercite import evidence, prompts
+from gophercite import prompts
 from gophercite.documents import Document, Window
 from gophercite.retrieval import snippets, windows
 from gophercite.retrieval.new_pages import NewPages
-from gophercite.retrieval.passages import Passage, best_apart, find_passages, passage_length
 from gophercite.retrieval.snippets import Engine, Span
 from gophercite.retrieval.tokenised_pages import TokenisedPages
 from gophercite.vocabularies import Vocabulary
@@ -96,10 +91,6 @@ class Reason(enum.Enum):
     NO_ROOM = "question and titles leave no room for a page"
 
 
-# How much of each page tells how many characters a token has.
-_SAMPLE = 500
-
-
 class ContextError(ValueError):
     """No such prompt can be built; `reason` is the general reason, the message gives details."""
 
@@ -124,7 +115,7 @@ class Context:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Page:
+class PageToShow:
     """A page that may be shown, around the first of `spans` that fits its share.
 
     If it is quoted, the last span is the quote, and must be shown. Windows of passages begin with
@@ -137,138 +128,6 @@ class _Page:
     passage: bool = False
     factor: float = 1.0
     seed: int | None = None  # seed of the training window; None at inference
-
-
-def training_context(
-    question: str,
-    target: Document,
-    quote: str,
-    others: Sequence[SearchResult],
-    prompt_tokens: int,
-    vocabulary: Vocabulary,
-    draw: random.Random,
-    settings: ContextSettings | None = None,
-    *,
-    pages: TokenisedPages | None = None,
-) -> Context:
-    """Returns the prompt of a training example, which shows the quote in the target document.
-
-    Args:
-      question: the example's question.
-      target: the document that the answer quotes.
-      quote: verbatim in the target, except for the case of ASCII letters.
-      others: the other results in rank order; pages that do not contain their snippet are skipped.
-      prompt_tokens: maximum number of tokens in the prompt; the paper's 4096 - 256.
-      vocabulary: the model's.
-      draw: random numbers for this example and epoch.
-      settings: the paper's by default.
-      pages: cache of pages that many prompts show, tokenised with this vocabulary. With it,
-        sentences are found in the whole page; without it, only near the span. A few window starts
-        may therefore differ.
-
-    Raises:
-      ContextError: when the quote is not in the document, or can't be shown.
-    """
-    settings = settings or ContextSettings()
-    shown = _Page(target, (_find_quote(quote, target),), quoted=True)
-    return _drawn(question, [shown], others, prompt_tokens, vocabulary, draw, settings, pages)
-
-
-def rollout_context(
-    question: str,
-    results: Sequence[SearchResult],
-    prompt_tokens: int,
-    vocabulary: Vocabulary,
-    draw: random.Random,
-    settings: ContextSettings | None = None,
-    *,
-    pages: TokenisedPages | None = None,
-) -> Context:
-    """Returns the prompt of a question whose answer is to be sampled during training.
-
-    Arguments are those of `training_context`; the first results that can be shown are used.
-
-    Raises:
-      ContextError: when no result can be shown; the reason is the first one's.
-    """
-    settings = settings or ContextSettings()
-    context = _drawn(question, [], results, prompt_tokens, vocabulary, draw, settings, pages)
-    return _require_a_window(context)
-
-
-def _drawn(
-    question: str,
-    target: list[_Page],
-    others: Sequence[SearchResult],
-    prompt_tokens: int,
-    vocabulary: Vocabulary,
-    draw: random.Random,
-    settings: ContextSettings,
-    tokenised: TokenisedPages | None,
-) -> Context:
-    """Draws how many pages a prompt shows, their order, how much of each, and the window starts."""
-    single = draw.random() < settings.single_fraction
-    number = 1 if single else draw.randint(1, settings.max_documents)
-    left_out: list[tuple[str, Reason]] = []
-    chosen = list(target)
-    if settings.passages and number > len(target):
-        chosen = _passages(question, target, others, number, prompt_tokens, vocabulary, settings)
-    if len(chosen) > len(target):
-        others = ()  # passages take the place of whole pages
-    for result in others:
-        if len(chosen) == number:
-            break
-        if any(_is_same(result.document, page.document) for page in chosen):
-            continue
-        spans = _spans(result, settings, draw, tokenised)
-        if isinstance(spans, Reason):
-            left_out.append((result.document.id, spans))
-        else:
-            chosen.append(_Page(result.document, spans))
-    draw.shuffle(chosen)
-    chosen = [
-        dataclasses.replace(
-            page,
-            factor=draw.uniform(settings.least_factor, settings.largest_factor),
-            seed=draw.getrandbits(64),
-        )
-        for page in chosen
-    ]
-    return _fill(question, chosen, prompt_tokens, vocabulary, settings, left_out, tokenised)
-
-
-def _passages(
-    question: str,
-    target: list[_Page],
-    others: Sequence[SearchResult],
-    number: int,
-    prompt_tokens: int,
-    vocabulary: Vocabulary,
-    settings: ContextSettings,
-) -> list[_Page]:
-    """Returns the passages that fit the question best; the target's has the quote, and is first."""
-    pages = [page.document for page in target] + [result.document for result in others]
-    pages = pages[: settings.max_documents]
-    sample = "".join(page.text[:_SAMPLE] for page in pages)
-    if not sample.strip():
-        return target
-    characters = prompt_tokens * len(sample) / len(vocabulary.encode(sample))
-    found = find_passages(question, pages, passage_length(characters / number))
-    quoted: list[Passage] = []
-    for page in target:
-        start, end = page.spans[-1]
-        own = (each for each in found if each.document.id == page.document.id)
-        whole = (each for each in own if each.span[0] <= start and end <= each.span[1])
-        quoted.append(next(whole, Passage(page.document, (start, end))))
-    best = best_apart([*quoted, *found], number)
-    shown = []
-    for page, (_, (start, end)) in zip(target, best, strict=False):
-        spans = (start, end), (start, page.spans[-1][1]), page.spans[-1]
-        shown.append(dataclasses.replace(page, spans=spans, passage=True))
-    # Of others that don't fit their share, at least the beginning.
-    for document, (start, end) in best[len(target) :]:
-        shown.append(_Page(document, ((start, end), (start, start)), passage=True))
-    return shown
 
 
 def each_context(
@@ -303,52 +162,55 @@ def joint_context(
 ) -> Context:
     """Returns one prompt with all results, in rank order, each with an equal share of the tokens.
 
-    Arguments are those of `training_context`.
+    Args:
+      question: the question.
+      results: the results, in rank order.
+      prompt_tokens: maximum number of tokens in the prompt; the paper's 4096 - 256.
+      vocabulary: the model's.
+      settings: the paper's by default.
 
     Raises:
       ContextError: when no result can be shown; the reason is the first one's.
     """
     settings = settings or ContextSettings()
-    pages: list[_Page] = []
+    pages: list[PageToShow] = []
     left_out: list[tuple[str, Reason]] = []
     for result in results:
-        spans = _spans(result, settings, None)
+        spans = spans_to_show(result, settings, None)
         if isinstance(spans, Reason):
             left_out.append((result.document.id, spans))
         else:
-            pages.append(_Page(result.document, spans))
-    context = _fill(question, pages, prompt_tokens, vocabulary, settings, left_out)
-    return _require_a_window(context)
+            pages.append(PageToShow(result.document, spans))
+    context = fill(question, pages, prompt_tokens, vocabulary, settings, left_out)
+    return require_a_window(context)
 
 
-def _require_a_window(context: Context) -> Context:
+def require_a_window(context: Context) -> Context:
+    """Returns the prompt if it shows a page.
+
+    Raises:
+      ContextError: it shows none; the reason is the first page's.
+    """
     if not context.windows:
         left_out = [*context.left_out, ("no results", Reason.NO_PAGE)]
         raise ContextError(left_out[0][1], left_out[0][0])
     return context
 
 
-def _is_same(one: Document, other: Document) -> bool:
-    """Whether two results are the same page, perhaps found at two addresses."""
-    return one.id == other.id or one.text == other.text
-
-
-def _find_quote(quote: str, document: Document) -> Span:
-    start = document.text.find(quote)
-    if start < 0:
-        start = evidence.fold_case(document.text).find(evidence.fold_case(quote))
-    if start < 0 or not quote:
-        raise ContextError(Reason.QUOTE_NOT_FOUND, f"{quote[:80]!r} in {document.id!r}")
-    return start, start + len(quote)
-
-
-def _spans(
+def spans_to_show(
     result: SearchResult,
     settings: ContextSettings,
     draw: random.Random | None,
     pages: TokenisedPages | None = None,
 ) -> tuple[Span, ...] | Reason:
-    """Returns what a window of the page should contain, widest first, or why there is none."""
+    """Returns what a window of the page should contain, widest first, or why there is none.
+
+    Args:
+      result: the page and its snippet.
+      settings: how the snippet is looked for.
+      draw: in training, draws a place for a page that has no snippet; None shows its start.
+      pages: cache of tokenised pages, in training.
+    """
     text = result.document.text
     if not text.strip():
         return Reason.EMPTY_PAGE
@@ -365,19 +227,29 @@ def _spans(
     return Reason.SNIPPET_NOT_FOUND if match is None else tuple(match.hulls())
 
 
-# --- Budgets ---
-
-
-def _fill(
+def fill(
     question: str,
-    pages: Sequence[_Page],
+    pages: Sequence[PageToShow],
     prompt_tokens: int,
     vocabulary: Vocabulary,
     settings: ContextSettings,
     left_out: Sequence[tuple[str, Reason]],
     tokenised: TokenisedPages | None = None,
 ) -> Context:
-    """Cuts each page to its share of the prompt; a quote must be among what is shown."""
+    """Returns a prompt in which each page is cut to its share; a page that doesn't fit is left out.
+
+    Args:
+      question: the question.
+      pages: what may be shown, in order.
+      prompt_tokens: maximum number of tokens in the prompt.
+      vocabulary: the model's.
+      settings: how far a window may begin before its snippet, at inference.
+      left_out: pages that are left out in any case, with why.
+      tokenised: cache of tokenised pages, in training.
+
+    Raises:
+      ContextError: question and titles leave no room for the pages, or a quote doesn't fit.
+    """
     new = NewPages(vocabulary)
     bare = [Document(page.document.id, page.document.title, "") for page in pages]
     overhead = len(prompts.encode_prompt(vocabulary, question, bare))
@@ -412,7 +284,7 @@ def _has(window: Window, part: Window) -> bool:
     return same and window.start <= part.start and part.end <= window.end
 
 
-def _shares(pages: Sequence[_Page], allowance: int, vocabulary: Vocabulary) -> list[int]:
+def _shares(pages: Sequence[PageToShow], allowance: int, vocabulary: Vocabulary) -> list[int]:
     """Divides the allowance in proportion to the pages' factors; a quote gets what it needs."""
     factors = sum(page.factor for page in pages)
     shares = [int(allowance * page.factor / factors) for page in pages]
@@ -428,7 +300,7 @@ def _shares(pages: Sequence[_Page], allowance: int, vocabulary: Vocabulary) -> l
 
 
 def _cut(
-    page: _Page,
+    page: PageToShow,
     share: int,
     settings: ContextSettings,
     new: NewPages,

@@ -24,9 +24,8 @@ from gophercite.retrieval.contexts import (
     SearchResult,
     each_context,
     joint_context,
-    rollout_context,
-    training_context,
 )
+from gophercite.retrieval.training_contexts import rollout_context, training_context
 from gophercite.text.sentences import sentence_spans
 
 VOCABULARIES = vocabularies()
@@ -240,8 +239,8 @@ def test_a_quote_gets_what_it_needs_and_its_passage_no_more() -> None:
     passage, other = (0, 500), (0, 28)
     for quote in ((0, 28), (0, 140)):
         pages = [
-            contexts_module._Page(Document("p", "", text), (passage, quote), quoted=True),
-            contexts_module._Page(Document("q", "", text), (other,), factor=9.0),
+            contexts_module.PageToShow(Document("p", "", text), (passage, quote), quoted=True),
+            contexts_module.PageToShow(Document("q", "", text), (other,), factor=9.0),
         ]
         shares = contexts_module._shares(pages, 400, UNIGRAM)
         need = len(UNIGRAM.encode(text[slice(*quote)]))

@@ -10,8 +10,9 @@ from vocabulary_fixtures import metaspace_json, split_json, splits_by, trained
 
 from gophercite import prompts
 from gophercite.documents import Document, Window
-from gophercite.retrieval.contexts import SearchResult, training_context
+from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.tokenised_pages import TokenisedPage, TokenisedPages
+from gophercite.retrieval.training_contexts import training_context
 from gophercite.text.sentences import sentence_spans
 from gophercite.vocabularies import HuggingFaceVocabulary
 from gophercite.vocabularies.hugging_face import LLAMA_3_WORDS
