@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from gophercite.decoding import kept_programs
 from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.fault_tracking import FaultTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -139,10 +141,11 @@ def sample(
     )
     mesh = shared_mesh(params)
     inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
+    program: Callable[..., Decoded] = partial(decode, plan)
     if coming is not None:
-        decode.lower(plan, params, *inputs).compile()  # the call below finds it
+        program = kept_programs.compiled(plan, params, *inputs)
         params = coming()
-    decoded = decode(plan, params, *inputs)
+    decoded = program(params, *inputs)
     by_sample = (
         decoded.tokens,
         decoded.lengths,

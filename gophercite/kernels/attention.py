@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from gophercite.kernels.compilation import library
 
 LANES = 16  # `head_dim` is a multiple of this, the number of floats in a vector
-_NAME = "gophercite_shared_prompt_attention"
+NAME = "gophercite_shared_prompt_attention"
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def is_available() -> bool:
     compiled = library(pathlib.Path(__file__).with_suffix(".cc"))
     if compiled is None:
         return False
-    jax.ffi.register_ffi_target(_NAME, jax.ffi.pycapsule(compiled.SharedPromptAttention))
+    jax.ffi.register_ffi_target(NAME, jax.ffi.pycapsule(compiled.SharedPromptAttention))
     return True
 
 
@@ -91,5 +91,5 @@ def shared_prompt_attention(
     if not sizes_fit:
         shapes = ", ".join(str(jnp.shape(x)) for x in arguments)
         raise ValueError(f"shared_prompt_attention: sizes do not fit each other: {shapes}")
-    call = jax.ffi.ffi_call(_NAME, jax.ShapeDtypeStruct(q.shape, jnp.float32))
+    call = jax.ffi.ffi_call(NAME, jax.ShapeDtypeStruct(q.shape, jnp.float32))
     return call(*arguments[:6], *(jnp.asarray(x, jnp.int32) for x in arguments[6:]))

@@ -1,0 +1,149 @@
+"""Keeps the sampling program as it was traced, so that the next process need not trace it again.
+
+JAX's compilation cache keeps machine code, but looks it up by the lowered program, and tracing and
+lowering a model takes a command that answers one question as long as loading it. So where that
+cache is in a local folder, the lowered program is kept in there, too (`jax.export`), under a key of
+all that it is made from: what `decode` is compiled for, shapes, JAX's settings, device and
+versions, and the sources of this package.
+"""
+
+import functools
+import hashlib
+import pathlib
+import platform
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import jax
+import jaxlib
+import numpy as np
+from jax import export
+
+from gophercite import storage
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Plan
+from gophercite.decoding.decoded import Decoded
+from gophercite.kernels import attention
+from gophercite.models.parameters import Params
+
+_FOLDER = "sampling_programs"
+_VERSIONS = 4  # that keep their programs: those used last
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+Program = Callable[..., Decoded]
+
+
+def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
+    """Compiles `decode`, tracing it only if no earlier process has kept it.
+
+    Args:
+      plan: what the program is compiled for.
+      params: the model's parameters, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
+      inputs: the other arguments of `decode`.
+
+    Returns:
+      A function of the parameters and of the other arguments, with these shapes.
+    """
+    path = _path(plan, params, inputs)
+    program = None if path is None else _kept(plan, path, (params, *inputs))
+    if program is None:
+        decode.lower(plan, params, *inputs).compile()  # the calls find it
+        program = functools.partial(decode, plan)
+    return program
+
+
+def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program | None:
+    """The program in a file, which is written if there is none; None if it can't be exported."""
+    leaves, tree = jax.tree.flatten(arguments)
+    exported = _read(path)
+    if exported is None:
+
+        def decode_leaves(*leaves: jax.Array) -> dict[str, jax.Array]:
+            decoded = decode(plan, *jax.tree.unflatten(tree, leaves))
+            return {name: part for name, part in decoded._asdict().items() if part is not None}
+
+        ours = export.DisabledSafetyCheck.custom_call(attention.NAME)
+        try:
+            exported = export.export(jax.jit(decode_leaves), disabled_checks=[ours])(*leaves)
+            program = bytes(exported.serialize())
+        except (ValueError, NotImplementedError):  # it calls what JAX can't promise to keep
+            return None
+        _write(path, program)
+    runs = jax.jit(exported.call).lower(*leaves).compile()
+
+    def run(*arguments: Any) -> Decoded:
+        parts = runs(*jax.tree.leaves(arguments))
+        return Decoded(**{name: parts.get(name) for name in Decoded._fields})
+
+    return run
+
+
+def _read(path: pathlib.Path) -> export.Exported | None:
+    try:
+        digest, _, program = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if hashlib.sha256(program).hexdigest().encode() != digest:
+        return None
+    return export.deserialize(bytearray(program))
+
+
+def _write(path: pathlib.Path, program: bytes) -> None:
+    """Keeps a program, and deletes those of old versions; a full disk is no reason to stop."""
+    digest = hashlib.sha256(program).hexdigest().encode()
+    try:
+        storage.write_file(path, digest + b"\n" + program)
+        versions = sorted(path.parent.parent.iterdir(), key=lambda each: -each.stat().st_mtime)
+        for version in versions[_VERSIONS:]:
+            shutil.rmtree(version, ignore_errors=True)
+    except OSError:
+        pass
+
+
+def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path | None:
+    """Where a program belongs; None if it is not to be kept, or can't be told from others."""
+    settings = {name: getattr(jax.config, name, value) for name, value in _settings()}
+    cache = settings["jax_compilation_cache_dir"]
+    if not cache or not settings["jax_enable_compilation_cache"] or storage.is_remote(cache):
+        return None
+    leaves, tree = jax.tree.flatten((params, *inputs))
+    if jax.process_count() > 1 or any(_is_spread(leaf) for leaf in leaves):
+        return None
+    made_from = (
+        plan,
+        tree,
+        [(leaf.shape, str(leaf.dtype), getattr(leaf, "weak_type", False)) for leaf in leaves],
+        settings,
+        [(device.platform, device.device_kind) for device in jax.local_devices()],
+        attention.is_available(),  # which also makes it callable
+    )
+    described = repr(made_from)
+    if " at 0x" in described:  # of another object next time
+        return None
+    name = hashlib.sha256(described.encode()).hexdigest()[:32]
+    return pathlib.Path(cache, _FOLDER, _version(), name)
+
+
+def _is_spread(leaf: Any) -> bool:
+    """Whether an array is on several devices: its program depends on a mesh."""
+    sharding = getattr(leaf, "sharding", None)
+    return sharding is not None and len(sharding.device_set) > 1
+
+
+def _settings() -> list[tuple[str, Any]]:
+    return sorted(jax.config.values.items())
+
+
+@functools.cache
+def _version() -> str:
+    """A digest of the package's sources and of the libraries that trace and lower them."""
+    digest = hashlib.sha256()
+    versions = (jax, jaxlib, flax, np)
+    for version in [platform.python_version(), *(each.__version__ for each in versions)]:
+        digest.update(f"{version}\n".encode())
+    for source in sorted(_PACKAGE.rglob("*.py")):
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(_PACKAGE)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:32]
