@@ -32,7 +32,13 @@ _FOLDER = "sampling_programs"
 _VERSIONS = 4  # that keep their programs: those used last
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
+# What sampling programs call: our own kernel, and cuDNN's attention. JAX doesn't promise that these
+# stay as they are, but only the same version of it reads the file.
+_CALLED = attention.NAME, "__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax"
+
 Program = Callable[..., Decoded]
+
+_ready: dict[pathlib.Path | None, Program] = {}  # of this process
 
 
 def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
@@ -47,11 +53,23 @@ def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
       A function of the parameters and of the other arguments, with these shapes.
     """
     path = _path(plan, params, inputs)
+    if path in _ready:
+        return _ready[path]
     program = None if path is None else _kept(plan, path, (params, *inputs))
-    if program is None:
+    if path is None or program is None:
         decode.lower(plan, params, *inputs).compile()  # the calls find it
-        program = functools.partial(decode, plan)
+        return functools.partial(decode, plan)
+    _ready[path] = program
     return program
+
+
+def usual(plan: Plan, params: Params, *inputs: Any) -> Program:
+    """What `compiled` has returned for such arguments, or `decode`, which is compiled when called.
+
+    Arguments are those of `compiled`.
+    """
+    path = _path(plan, params, inputs) if _ready else None
+    return functools.partial(decode, plan) if path not in _ready else _ready[path]
 
 
 def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program | None:
@@ -64,9 +82,9 @@ def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program
             decoded = decode(plan, *jax.tree.unflatten(tree, leaves))
             return {name: part for name, part in decoded._asdict().items() if part is not None}
 
-        ours = export.DisabledSafetyCheck.custom_call(attention.NAME)
+        called = [export.DisabledSafetyCheck.custom_call(name) for name in _CALLED]
         try:
-            exported = export.export(jax.jit(decode_leaves), disabled_checks=[ours])(*leaves)
+            exported = export.export(jax.jit(decode_leaves), disabled_checks=called)(*leaves)
             program = bytes(exported.serialize())
         except (ValueError, NotImplementedError):  # it calls what JAX can't promise to keep
             return None

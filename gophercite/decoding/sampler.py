@@ -16,9 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from gophercite.decoding import kept_programs
 from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
-from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
-from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.fault_tracking import FaultTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -141,8 +139,9 @@ def sample(
     )
     mesh = shared_mesh(params)
     inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
-    program: Callable[..., Decoded] = partial(decode, plan)
-    if coming is not None:
+    if coming is None:
+        program = kept_programs.usual(plan, params, *inputs)
+    else:
         program = kept_programs.compiled(plan, params, *inputs)
         params = coming()
     decoded = program(params, *inputs)

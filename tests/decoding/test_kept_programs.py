@@ -39,8 +39,13 @@ jax.monitoring.register_event_duration_secs_listener(note_trace)
 
 
 def run(**options):
-    """Samples, and whether the program was traced for it."""
-    jax.clear_caches()  # as in another process
+    """Samples of another process, and whether it had to trace the program."""
+    jax.clear_caches()
+    kept_programs._ready.clear()
+    return run_again(**options)
+
+
+def run_again(**options):
     TRACED.clear()
     options = {"settings": SETTINGS, "quotes": QUOTES, **options}
     key, ends = jax.random.key(1), {"eos_id": VOCABULARY.eos_id, "pad_id": VOCABULARY.pad_id}
@@ -60,6 +65,7 @@ def cache(tmp_path):
     for name, value in zip(settings, (str(tmp_path), 0.5), strict=True):
         jax.config.update(name, value)
     yield tmp_path
+    kept_programs._ready.clear()
     for name, value in zip(settings, before, strict=True):
         jax.config.update(name, value)
     compilation_cache.reset_cache()
@@ -92,6 +98,10 @@ def test_a_program_is_traced_once_and_draws_the_same_samples(cache, plain):
     assert not traced
     same(plain, first)
     same(plain, second)
+    for waits in (None, coming):  # the same process: for the next question, or to draw again
+        more, traced = run_again(coming=waits)
+        assert not traced
+        same(plain, more)
 
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
