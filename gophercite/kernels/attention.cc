@@ -1,12 +1,13 @@
 // Attention of samples to their prompt and to their own tokens, as an operation of XLA's CPU backend.
 //
-// All samples of a prompt are multiplied with its keys and values as rows of two matrix products,
-// 32 rows at a time, with an online softmax (Dao et al. 2022), so that scores never leave a core's
+// All samples of a prompt are multiplied with its keys and values as rows of two matrix products, two
+// vectors of rows at a time, with an online softmax (Dao et al. 2022), so that scores never leave a core's
 // cache. A sample's own entries are read once, from the first to the last one that it attends to.
-// XLA's threads share the work: a piece is up to 32 rows of a head of keys.
+// XLA's threads share the work: a piece is up to two vectors of rows of a head of keys.
 //
 // `attention.py` describes the arguments; `compilation.py` compiles this file. The vectors are GCC's
-// and Clang's extension, which becomes one instruction with AVX-512, two with AVX2, four on ARM.
+// and Clang's extension, as wide as the processor's: of wider ones GCC keeps the parts in memory, and
+// with AVX2 attention took eleven times as long.
 
 #include <algorithm>
 #include <atomic>
@@ -25,23 +26,22 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int64_t kLanes = 16;            // floats in a vector
+// Floats in a vector, and rows of a product's tile, which fills the registers.
+#if defined(__AVX512F__)
+constexpr int64_t kLanes = 16, kTile = 8;
+#elif defined(__AVX__)
+constexpr int64_t kLanes = 8, kTile = 4;
+#else
+constexpr int64_t kLanes = 4, kTile = 4;
+#endif
 constexpr int64_t kRows = 2 * kLanes;     // rows that are multiplied with a prompt together
 constexpr int64_t kKeys = 128;            // a prompt's keys between two updates of the maximum score
 constexpr int64_t kFewRows = 4;           // so few are read one by one: most of 32 would be empty
 constexpr int64_t kWorthAThread = 1 << 19;  // multiplications that are worth waking a thread
 constexpr float kLowest = -1e30f;         // the score of a masked key
 
-#ifdef __AVX512F__
-constexpr int kTile = 8;  // rows of a product's tile, which fills the registers
-#else
-constexpr int kTile = 4;
-#endif
-
-typedef float Lanes __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef float Half __attribute__((vector_size(32)));
-typedef float Quarter __attribute__((vector_size(16)));
+typedef float Lanes __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 
 inline Lanes Load(const float* from) {
   Lanes x;
@@ -50,13 +50,12 @@ inline Lanes Load(const float* from) {
 }
 
 inline float Total(Lanes x) {
-  Half halves[2];
-  std::memcpy(halves, &x, sizeof x);
-  const Half half = halves[0] + halves[1];
-  Quarter quarters[2];
-  std::memcpy(quarters, &half, sizeof half);
-  const Quarter sum = quarters[0] + quarters[1];
-  return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+  float parts[kLanes];
+  std::memcpy(parts, &x, sizeof x);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+  }
+  return parts[0];
 }
 
 // The exponential of non-positive numbers, to 3e-7 of its value; 0 below -87, NaN for NaN.
@@ -100,7 +99,7 @@ inline void AddProducts(Lanes* sums, const float* left, int64_t down, int64_t al
   std::memcpy(sums, tile, sizeof tile);
 }
 
-// Attends from up to kHalves * 16 rows to a prompt. Writes each row's maximum score, its sum of the
+// Attends from up to kHalves * kLanes rows to a prompt. Writes each row's maximum score, its sum of the
 // exponentials of scores minus the maximum, and the sum of the values with these weights.
 template <int kHalves>
 void MeetPrompt(const float* q, int64_t rows, const float* keys, const float* values, int64_t length,
@@ -156,7 +155,7 @@ void MeetPrompt(const float* q, int64_t rows, const float* keys, const float* va
 }
 
 // Scores keys for one query, those that `seen` masks with the lowest score, and returns the maximum.
-// Without `seen`, none is masked. Scores are padded to a multiple of 16 with the lowest one.
+// Without `seen`, none is masked. Scores are padded to whole vectors with the lowest one.
 inline float Score(const float* q, const float* keys, int64_t count, int64_t width, const bool* seen,
             float* scores) {
   float peak = kLowest;

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.kernels.compilation import library
 
-LANES = 16  # `head_dim` is a multiple of this, the number of floats in a vector
+LANES = 16  # `head_dim` is a multiple of this, the number of floats in the widest vectors
 NAME = "gophercite_shared_prompt_attention"
 
 
