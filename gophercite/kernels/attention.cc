@@ -7,7 +7,7 @@
 //
 // `attention.py` describes the arguments; `compilation.py` compiles this file. The vectors are GCC's
 // and Clang's extension, as wide as the processor's: of wider ones GCC keeps the parts in memory, and
-// with AVX2 attention took eleven times as long.
+// with AVX2 attention took several times as long.
 
 #include <algorithm>
 #include <atomic>
