@@ -1,9 +1,9 @@
 // Attention of samples to their prompt and to their own tokens, as an operation of XLA's CPU backend.
 //
 // All samples of a prompt are multiplied with its keys and values as rows of two matrix products, two
-// vectors of rows at a time, with an online softmax (Dao et al. 2022), so that scores never leave a core's
-// cache. A sample's own entries are read once, from the first to the last one that it attends to.
-// XLA's threads share the work: a piece is up to two vectors of rows of a head of keys.
+// vectors of rows at a time, with an online softmax (Dao et al. 2022), so that scores never leave a
+// core's cache. A sample's own entries are read once, from the first to the last one that it attends
+// to. XLA's threads share the work: a piece is up to two vectors of rows of a head of keys.
 //
 // `attention.py` describes the arguments; `compilation.py` compiles this file. The vectors are GCC's
 // and Clang's extension, as wide as the processor's: of wider ones GCC keeps the parts in memory, and
