@@ -87,7 +87,7 @@ def test_every_command_runs_as_it_is_written(clone: pathlib.Path) -> None:
     said = dict(zip(commands, printed, strict=True))
     (council,) = (text for name, text in said.items() if name.endswith("notes --extractive"))
     assert council.startswith("The town council is led by Ruth Calder")
-    (shown,) = re.findall(r"^```\n(31 metres\n.*?)^  ╰", README, re.DOTALL | re.MULTILINE)
+    (shown,) = re.findall(r"^```\n(31 metres\b.*?)^  ╰", README, re.DOTALL | re.MULTILINE)
     for command in set(of_downloaded) & set(commands):
         assert said[command].startswith(shown)
     (checked,) = (text for name, text in said.items() if " verify " in name)
