@@ -38,7 +38,7 @@ _CALLED = attention.NAME, "__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax"
 
 Program = Callable[..., Decoded]
 
-_ready: dict[pathlib.Path | None, Program] = {}  # of this process
+_in_process: dict[pathlib.Path, Program] = {}  # what `compiled` has made, by its file
 
 
 def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
@@ -53,27 +53,30 @@ def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
       A function of the parameters and of the other arguments, with these shapes.
     """
     path = _path(plan, params, inputs)
-    if path in _ready:
-        return _ready[path]
-    program = None if path is None else _kept(plan, path, (params, *inputs))
-    if path is None or program is None:
-        decode.lower(plan, params, *inputs).compile()  # the calls find it
-        return functools.partial(decode, plan)
-    _ready[path] = program
-    return program
+    if path is not None and path not in _in_process:
+        program = _kept(plan, path, (params, *inputs))
+        if program is not None:
+            _in_process[path] = program
+    if path in _in_process:
+        return _in_process[path]
+    decode.lower(plan, params, *inputs).compile()  # the calls find it
+    return functools.partial(decode, plan)
 
 
-def usual(plan: Plan, params: Params, *inputs: Any) -> Program:
-    """What `compiled` has returned for such arguments, or `decode`, which is compiled when called.
+def ready(plan: Plan, params: Params, *inputs: Any) -> Program:
+    """Returns a program at once: one that this process has from `compiled`, or else `decode`.
 
-    Arguments are those of `compiled`.
+    Arguments are those of `compiled`. `decode` is traced and compiled when it is called.
     """
-    path = _path(plan, params, inputs) if _ready else None
-    return functools.partial(decode, plan) if path not in _ready else _ready[path]
+    path = _path(plan, params, inputs) if _in_process else None
+    return _in_process[path] if path in _in_process else functools.partial(decode, plan)
 
 
 def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program | None:
-    """The program in a file, which is written if there is none; None if it can't be exported."""
+    """Compiles the program in a file, which is written first if it isn't there or is damaged.
+
+    None if `decode` can't be exported.
+    """
     leaves, tree = jax.tree.flatten(arguments)
     exported = _read(path)
     if exported is None:
@@ -122,7 +125,9 @@ def _write(path: pathlib.Path, program: bytes) -> None:
 
 def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path | None:
     """Where a program belongs; None if it is not to be kept, or can't be told from others."""
-    settings = {name: getattr(jax.config, name, value) for name, value in _settings()}
+    # The attributes also tell what a `with` has set; some settings have none.
+    usual = sorted(jax.config.values.items())
+    settings = {name: getattr(jax.config, name, value) for name, value in usual}
     cache = settings["jax_compilation_cache_dir"]
     if not cache or not settings["jax_enable_compilation_cache"] or storage.is_remote(cache):
         return None
@@ -148,10 +153,6 @@ def _is_spread(leaf: Any) -> bool:
     """Whether an array is on several devices: its program depends on a mesh."""
     sharding = getattr(leaf, "sharding", None)
     return sharding is not None and len(sharding.device_set) > 1
-
-
-def _settings() -> list[tuple[str, Any]]:
-    return sorted(jax.config.values.items())
 
 
 @functools.cache

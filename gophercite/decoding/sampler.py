@@ -140,7 +140,7 @@ def sample(
     mesh = shared_mesh(params)
     inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
     if coming is None:
-        program = kept_programs.usual(plan, params, *inputs)
+        program = kept_programs.ready(plan, params, *inputs)
     else:
         program = kept_programs.compiled(plan, params, *inputs)
         params = coming()

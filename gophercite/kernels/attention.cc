@@ -36,7 +36,7 @@ constexpr int64_t kLanes = 4, kTile = 4;
 #endif
 constexpr int64_t kRows = 2 * kLanes;     // rows that are multiplied with a prompt together
 constexpr int64_t kKeys = 128;            // a prompt's keys between two updates of the maximum score
-constexpr int64_t kFewRows = 4;           // so few are read one by one: most of 32 would be empty
+constexpr int64_t kFewRows = 4;           // so few are read one by one: vectors would be mostly empty
 constexpr int64_t kWorthAThread = 1 << 19;  // multiplications that are worth waking a thread
 constexpr float kLowest = -1e30f;         // the score of a masked key
 

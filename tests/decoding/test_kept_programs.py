@@ -41,7 +41,7 @@ jax.monitoring.register_event_duration_secs_listener(note_trace)
 def run(**options):
     """Samples of another process, and whether it had to trace the program."""
     jax.clear_caches()
-    kept_programs._ready.clear()
+    kept_programs._in_process.clear()
     return run_again(**options)
 
 
@@ -65,7 +65,7 @@ def cache(tmp_path):
     for name, value in zip(settings, (str(tmp_path), 0.5), strict=True):
         jax.config.update(name, value)
     yield tmp_path
-    kept_programs._ready.clear()
+    kept_programs._in_process.clear()
     for name, value in zip(settings, before, strict=True):
         jax.config.update(name, value)
     compilation_cache.reset_cache()

@@ -54,6 +54,6 @@ def test_nothing_is_read_out_of_bounds_and_haswell_s_registers_suffice():
 
 @LONG
 @pytest.mark.skipif(not ON_X86, reason="x86's processors")
-@pytest.mark.parametrize("processor", ["haswell", "sandybridge"])
+@pytest.mark.parametrize("processor", ["haswell", "sandybridge", "nehalem"])
 def test_the_kernel_is_right_on_older_processors(processor: str) -> None:
     run(f"-march={processor}")
