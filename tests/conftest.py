@@ -89,6 +89,14 @@ def _forget_programs() -> Iterator[None]:
         _compiled = 0
 
 
+@pytest.fixture(autouse=True)
+def _cache_as_before() -> Iterator[None]:
+    """Commands turn JAX's compilation cache on; the tests after one do without."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
 # What takes longest comes first, so that no process is left alone with it in the end.
 FIRST = "launch", "notebooks", "kernels", "learning", "quoting", "decoding", "planning"
 

@@ -4,9 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Iterator
 
-import jax
 import pytest
 
 from gophercite import cli, prompts
@@ -73,15 +71,6 @@ def test_more_examples_than_there_are() -> None:
         AnsweringSettings(few_shot=6)
 
 
-@pytest.fixture
-def without_a_cache() -> Iterator[None]:
-    """The command keeps compiled programs; the tests after this one don't."""
-    before = jax.config.values["jax_compilation_cache_dir"]
-    yield
-    jax.config.update("jax_compilation_cache_dir", before)
-
-
-@pytest.mark.usefixtures("without_a_cache")
 def test_command(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -436,13 +436,10 @@ def test_an_engine_that_fails_is_an_error(server: Server, capsys: Capture) -> No
 
 
 @pytest.fixture
-def compiled(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+def compiled(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """The folder where compiled programs are kept."""
-    before = jax.config.values["jax_compilation_cache_dir"]
-    jax.config.update("jax_compilation_cache_dir", None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    yield tmp_path / "gophercite" / "compiled"
-    jax.config.update("jax_compilation_cache_dir", before)
+    return tmp_path / "gophercite" / "compiled"
 
 
 def test_two_processes_with_halves_of_a_model_answer_what_one_does(

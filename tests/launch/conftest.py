@@ -1,17 +1,10 @@
-"""What tests of the commands share: these turn JAX's compilation cache on; others do without."""
+"""What tests of the commands share."""
 
 from collections.abc import Iterator
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
-
-
-@pytest.fixture(autouse=True)
-def _cache_as_before() -> Iterator[None]:
-    before = jax.config.jax_compilation_cache_dir
-    yield
-    jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.fixture(scope="module")
