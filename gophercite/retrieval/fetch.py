@@ -20,6 +20,7 @@ from gophercite.extraction.extractor import Extractor
 from gophercite.extraction.text import TextError, is_readable, media_type
 from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
 from gophercite.retrieval.kept import Kept
+from gophercite.retrieval.robots import rules_for
 from gophercite.storage.json_fields import printable
 
 ROBOT = "gophercite"  # our name in robots.txt
@@ -190,7 +191,8 @@ class Fetcher:
                         url = _checked_url(str(target), address)
                         continue
                     return await self._receive(response, address, is_page)
-            except (httpx.HTTPError, httpx.InvalidURL, *_HTTPCORE_ERRORS) as error:
+            # ValueError: a redirect to half an IPv6 address, for example.
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError, *_HTTPCORE_ERRORS) as error:
                 reason = str(error) or type(error).__name__
                 raise FetchError(address, f"can't be reached: {printable(reason[:300])}") from None
         raise FetchError(address, f"is redirected more than {self._settings.redirects} times")
@@ -226,12 +228,12 @@ class Fetcher:
             page = await self._follow(origin, is_page=False)
         except _StatusError as error:
             if 400 <= error.status < 500:  # there are no rules
-                return _Robots(protego.Protego.parse(""))
+                return _Robots(rules_for(ROBOT, ""))
             return _Robots(error.problem)
         except FetchError as error:
             return _Robots(error.problem)
         text = page.content.decode("utf-8", errors="replace")
-        return _Robots(protego.Protego.parse(text), len(page.content) + 1000)
+        return _Robots(rules_for(ROBOT, text), 20 * len(page.content) + 1000)
 
 
 def fetch_documents(
@@ -317,12 +319,15 @@ def _checked_url(url: str, address: str) -> httpx.URL:
         raise FetchError(address, f"is longer than {LONGEST_URL} characters")
     try:
         parsed = httpx.URL(url)
+        host, port = parsed.host, parsed.port  # of an international name, only now it is decoded
     except (httpx.InvalidURL, ValueError) as error:
         raise FetchError(
             address, f"is not the address of a page: {printable(str(error))}"
         ) from None
     redirected = "" if url == address else "is redirected to an address which "
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if port is not None and not 0 < port < 1 << 16:
+        raise FetchError(address, f"{redirected}has port {port}, and ports are 1 to 65535")
+    if parsed.scheme not in ("http", "https") or not host:
         raise FetchError(address, f"{redirected}is not an http:// or https:// address with a host")
     if parsed.userinfo:
         raise FetchError(

@@ -9,10 +9,13 @@ import itertools
 import pathlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
+import protego
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pages import HTML, HTML_IN_FULL
 from servers import Server, answer, self_signed, serving
@@ -22,6 +25,7 @@ from gophercite.extraction.extractor import Extractor
 from gophercite.retrieval import fetch as fetch_module
 from gophercite.retrieval.addresses import AddressPolicy
 from gophercite.retrieval.fetch import FetchedPage, Fetcher, FetchError, FetchSettings
+from gophercite.retrieval.robots import rules_for
 
 HERE = FetchSettings(allowed_networks=("127.0.0.1/32",), seconds=10)
 
@@ -132,6 +136,9 @@ def test_redirects_are_checked_one_by_one(server: Server) -> None:
         "gopher://x/": "redirected to an address which is not an http:// or https:// address",
         f"http://me:secret@127.0.0.1:{server.port}/page": "contains a user name or password",
         "http://[::1": "",
+        "http:////[x": "can't be reached: ",
+        "http://xn--a/": "can't be reached: ",
+        "http://1.1.1.1:70000/": "an address which has port 70000, and ports are 1 to 65535",
         "/around": "redirected more than 5 times",
     }
     for target, expected in elsewhere.items():
@@ -143,7 +150,8 @@ def test_redirects_are_checked_one_by_one(server: Server) -> None:
     "url",
     ["", "x", "//a/b", "ftp://example.org/", "file:///etc/passwd", "http://", "http:///x",
      "javascript:alert(1)", "http://a\x1b[31m/", "http://" + "x" * 5000, "http://me@127.0.0.1/",
-     "http://:pw@127.0.0.1/", "http://[1", "http://a:99999/"],
+     "http://:pw@127.0.0.1/", "http://[1", "http://a:99999/", "http://1.1.1.1:70000/",
+     "http://1.1.1.1:0/", "http://xn--a/", "http://xn--0.com/"],
 )  # fmt: skip
 def test_what_is_no_address_is_named(url: str) -> None:
     with pytest.raises(FetchError) as raised:
@@ -202,6 +210,59 @@ def test_robots_txt(server: Server) -> None:
     assert "/page" not in server.requests
     assert fetch(f"{server.base}/other").content == b"x"
     assert fetch(f"{server.base}/page", dataclasses.replace(HERE, obey_robots=False)).content
+
+
+@pytest.mark.parametrize("agent", ["User-agent: ", "useragent:", "USER  agent "])
+def test_robots_txt_may_name_any_number_of_robots(agent: str) -> None:
+    """protego's own time grows with the number of robots times that of rules."""
+    text = "".join(f"{agent}{'*' * (i % 3)}robot{i}\n" for i in range(9000))
+    began = time.process_time()
+    rules = rules_for("gophercite", text + "".join(f"Allow: /{i}\n" for i in range(9000)))
+    assert time.process_time() - began < 10
+    assert rules.can_fetch("http://a.example/x", "gophercite")
+
+
+ROBOTS = (
+    "*",
+    "gophercite",
+    "GopherCite*",
+    "gopher # x",
+    "g",
+    "opherci",
+    "other",
+    "gophercite-images",
+)
+GROUPS = st.tuples(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("User-agent: ", "user agent ", "Useragent:")), st.sampled_from(ROBOTS)
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+    st.lists(
+        st.tuples(
+            st.sampled_from(("Disallow: ", "Allow:")), st.sampled_from(("/", "/a", "/a*b", "/b$"))
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+)
+
+
+@given(st.lists(GROUPS, min_size=1, max_size=4))
+@example(
+    [
+        ([("User-agent: ", "g")], [("Disallow: ", "/")]),
+        ([("User-agent: ", "opherci")], [("Allow: ", "/")]),
+    ]
+)
+def test_robots_txt_says_what_it_says_to_protego(groups: list[Any]) -> None:
+    text = "\n".join(name + value for group in groups for line in group for name, value in line)
+    ours, whole = rules_for("gophercite", text), protego.Protego.parse(text)
+    for path in ("/", "/a", "/ab", "/b"):
+        url = f"http://a.example{path}"
+        assert ours.can_fetch(url, "gophercite") == whole.can_fetch(url, "gophercite")
 
 
 def test_robots_txt_that_is_not_to_be_had(server: Server) -> None:
