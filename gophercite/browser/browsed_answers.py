@@ -9,8 +9,9 @@ from gophercite.vocabularies import Vocabulary
 
 NUMBERS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 
-_CITED = re.compile(rf"[ \t]*{NUMBERS.pattern}")
+_CITED = re.compile(rf"(?<![ \t])[ \t]*{NUMBERS.pattern}")  # from the first of many blanks only
 _CITED_FIRST = re.compile(rf"^{NUMBERS.pattern}[ \t]*", re.MULTILINE)
+_NESTED = 10  # citations within citations that are looked for
 
 
 def cited(answer: str) -> tuple[int, ...]:
@@ -25,11 +26,9 @@ def without_citations(answer: str) -> str:
 
     WebGPT's answers were compared like this with Reddit's, which have no citations (section 4.1).
     """
-    while True:
-        stripped = _CITED.sub("", _CITED_FIRST.sub("", answer))
-        if stripped == answer:
-            return answer.strip()
-        answer = stripped  # the rest may form a new citation: `[[1]2]`
+    for _ in range(_NESTED):  # the rest may form a new citation: `[[1]2]`
+        answer = _CITED.sub("", _CITED_FIRST.sub("", answer))
+    return answer.strip()
 
 
 def shortened(text: str, vocabulary: Vocabulary, longest: int) -> str:

@@ -16,10 +16,8 @@ def host_of(url: str) -> str:
 
 def is_blocked(url: str, blocked: Collection[str]) -> bool:
     """Whether the address belongs to one of these hosts, or to a subdomain of one."""
-    if not blocked:
-        return False
-    parts = host_of(url).split(".")
-    return any(".".join(parts[start:]) in blocked for start in range(len(parts)))
+    host = host_of(url)
+    return any(host == each or host.endswith(f".{each}") for each in blocked)
 
 
 def is_host(name: str) -> bool:

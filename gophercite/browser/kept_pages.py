@@ -14,4 +14,4 @@ class KeptPages(Kept[str, Page]):
 
 
 def _size(page: Page) -> int:
-    return len(page.document.text) + 1000
+    return len(page.document.text) + sum(len(link.url) for link in page.links) + 1000

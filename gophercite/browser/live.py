@@ -99,9 +99,14 @@ class LiveWorld:
             return error_page(address, "has no text")
         found_at, _ = without_fragment(fetched.url)
         page = page_of_text(found_at, text, fetched.retrieved_at)
-        if found_at != address:  # links within the page lead to its final address
+        if found_at == address:
+            return page
+        # Links within the page lead to its final address. What was seen there stays as it was,
+        # though it may have changed on the web.
+        seen = self._pages.find(found_at)
+        if seen is None:
             self._pages.keep(found_at, page)
-        return page
+        return page if seen is None or seen.problem is not None else seen
 
     def _fetch(self, address: str) -> FetchedPage:
         return self._loop.run(self._fetcher.fetch(address))

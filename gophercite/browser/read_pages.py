@@ -8,14 +8,18 @@ from gophercite.browser.pages import Page
 from gophercite.browser.shown import Link
 from gophercite.documents import Document, normalise_text
 from gophercite.extraction.text import PageText
+from gophercite.retrieval.fetch import LONGEST_URL
 
 _SCHEMES = ("http", "https")
+# One base address, which may be long, is part of every link's.
+_CHARACTERS_OF_ADDRESSES = 1 << 23  # of all links of a page; those after them become plain text
 
 
 def page_of_text(url: str, text: PageText, retrieved_at: str | None) -> Page:
     """Builds a page from a text that was extracted in one of the browser's modes.
 
-    Links to anything but the web, such as `mailto:` and scripts, become plain text.
+    Links to anything but the web, such as `mailto:` and scripts, become plain text. So do those
+    with an address that is too long to be fetched.
 
     Args:
       url: the page's address, without a fragment.
@@ -34,17 +38,23 @@ def page_of_text(url: str, text: PageText, retrieved_at: str | None) -> Page:
 
 def _links(url: str, text: PageText) -> Iterator[Link]:
     base = _joined(url, text.base) or url
+    left = _CHARACTERS_OF_ADDRESSES
     for start, end, address in text.links:
         target = _joined(base, address)
-        if target is not None:
-            yield Link(start, end, target)
+        if target is None:
+            continue
+        left -= len(target)
+        if left < 0:
+            return
+        yield Link(start, end, target)
 
 
 def _joined(base: str, address: str) -> str | None:
-    """The target of a relative address; None if that is not a web page."""
+    """The target of a relative address; None if that is not a web page that can be fetched."""
     try:
         target = urllib.parse.urljoin(base, address)
         scheme = urllib.parse.urlsplit(target).scheme
     except ValueError:  # such as half an IPv6 address
         return None
-    return target if scheme in _SCHEMES and host_of(target) else None
+    is_web = len(target) <= LONGEST_URL and scheme in _SCHEMES and host_of(target)
+    return target if is_web else None

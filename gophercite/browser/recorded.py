@@ -91,6 +91,11 @@ class RecordedWorld:
         """Whether this address was opened."""
         return address in self._addresses
 
+    def place_of(self, address: str) -> int | None:
+        """Where the line of this address's page starts, in bytes; None if it has no page."""
+        at = self._addresses.get(address)
+        return at if isinstance(at, int) else None
+
     def knows_search(self, query: str, k: int) -> bool:
         """Whether this search was recorded."""
         return (query, k) in self._searches
@@ -221,30 +226,61 @@ class Recorder:
             return self._recorded.open(address)
         if address not in self._opened:
             page = self._world.open(address)
-            self._opened[address] = page
-            if page.problem is not None:
-                self._write(_ADDRESSES, {"url": address, "problem": page.problem})
+            own = page.document.url or address
+            seen = self._seen(own)
+            if seen is not None and seen.problem is None:
+                page = seen  # though the page may have changed since
+            problem = page.problem or self._write_page(page)
+            if problem is not None:
+                self._write(_ADDRESSES, {"url": address, "problem": problem})
+                self._opened[address] = error_page(address, problem)
             else:
                 # The page's own address first: links within it lead there.
-                for each in dict.fromkeys([page.document.url or address, address]):
-                    self._write_page(each, page)
+                for each in dict.fromkeys([own, address] if seen is None else [address]):
+                    self._write_address(each, page)
                     self._opened[each] = page
         return self._opened[address]
 
-    def _write_page(self, address: str, page: Page) -> None:
-        document = page.document
-        key = document.id, document.sha256
-        if key not in self._written:
-            self._written[key] = self._write(_PAGES, page_to_json(page))
-        self._write(_ADDRESSES, {"url": address, "page": document.id, "at": self._written[key]})
+    def _seen(self, address: str) -> Page | None:
+        """What was seen at an address, in this recording or in one that it continues."""
+        if not self._recorded.knows_address(address):
+            return self._opened.get(address)
+        page, at = self._recorded.open(address), self._recorded.place_of(address)
+        if at is not None:
+            self._written.setdefault(_key(page), at)
+        return page
 
-    def _write(self, name: str, value: dict[str, Any]) -> int:
+    def _write_page(self, page: Page) -> str | None:
+        """Writes a page if it isn't there; returns why it can't be recorded, or None."""
+        if _key(page) not in self._written:
+            line = _line(page_to_json(page))
+            if len(line) > MAXIMUM_LINE_BYTES:
+                return "it is too long to be recorded"
+            self._written[_key(page)] = self._append(_PAGES, line)
+        return None
+
+    def _write_address(self, address: str, page: Page) -> None:
+        at = self._written[_key(page)]
+        self._write(_ADDRESSES, {"url": address, "page": page.document.id, "at": at})
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        self._append(name, _line(value))
+
+    def _append(self, name: str, line: bytes) -> int:
         """Appends a line; returns its start in bytes."""
         file = self._files[name]
         at = file.tell()
-        file.write(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n")
+        file.write(line)
         file.flush()
         return at
+
+
+def _key(page: Page) -> tuple[str, str]:
+    return page.document.id, page.document.sha256
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def page_to_json(page: Page) -> dict[str, Any]:

@@ -40,21 +40,21 @@ def add_command(
     return command
 
 
-def add_html(command: argparse.ArgumentParser) -> None:
+def add_html(command: argparse.ArgumentParser, default: str = "article") -> None:
     """`--html`: how much of an HTML page is read."""
     command.add_argument(
         "--html",
         choices=("article", "full", "browser", "browser-full"),
-        default="article",
+        default=default,
         help="how to read HTML pages: article is the main text, full is all text with tables and "
         "lists; browser and browser-full are the same as `gophercite browse` shows them "
         "(default: %(default)s)",
     )
 
 
-def add_reading(command: argparse.ArgumentParser) -> None:
+def add_reading(command: argparse.ArgumentParser, html: str = "article") -> None:
     """How files are read: `--html`, `--max-file-size`, `--no-text-cache`."""
-    add_html(command)
+    add_html(command, html)
     command.add_argument(
         "--max-file-size",
         type=positive,

@@ -31,7 +31,7 @@ from gophercite.retrieval.apis import ENGINES
 from gophercite.storage.json_fields import printable
 
 if TYPE_CHECKING:
-    from gophercite.browser.episodes import Episode
+    from gophercite.browser.episodes import Episode, EpisodeStep
     from gophercite.browser.state import State
     from gophercite.browser.worlds import World
     from gophercite.browsing.browsing_model import BrowsingModel
@@ -54,7 +54,6 @@ def add(commands: Any) -> None:
             '"Who built the lighthouse?" --index notes.db --model runs/sft --highlight steps.html',
         ),
     )
-    command.set_defaults(html="browser")
     command.add_argument("question", metavar="QUESTION")
     worlds = command.add_mutually_exclusive_group(required=True)
     worlds.add_argument("--world", metavar="FOLDER", help="browse a recorded world")
@@ -97,7 +96,7 @@ def add(commands: Any) -> None:
         help="seed of random draws, such as of limits (default: 0)",
     )
     _add_model(command.add_argument_group("browsing with a model"))
-    add_reading(command)
+    add_reading(command, html="browser")
     add_web(command)
 
 
@@ -164,11 +163,13 @@ def run(options: argparse.Namespace) -> int:
             world = _world(options, stack)
             start = _start(options)
             state = _resumed(options, start)
+            is_kept = options.log is not None or options.highlight is not None
+            steps = _steps_before(world, start, state, options.state) if is_kept else []
             write, by = _writer(options, world, show)
-            state = _browse(world, state, show, write, options.state)
+            state = _browse(world, state, show, write, options.state, steps)
             answer = answer_of(state, by)
-            if options.log is not None or options.highlight is not None:
-                _keep(options, world, _episode(world, start, state, by))
+            if is_kept:
+                _keep(options, world, _episode(world, start, steps, state, by))
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
     invalid = sum(action.invalid is not None for action in state.actions)
@@ -267,14 +268,37 @@ def _resumed(options: argparse.Namespace, start: "State") -> "State":
     return state
 
 
+def _steps_before(
+    world: "World", start: "State", state: "State", path: str | None
+) -> "list[EpisodeStep]":
+    """The steps that led to a state that is continued, taken again."""
+    from gophercite.browser.episodes import taken
+
+    steps, again = [], start
+    try:
+        for text in state.texts:
+            one, again = taken(world, again, text)
+            steps.append(one)
+    except ValueError:  # the episode is over earlier
+        again = start
+    if again != state:
+        raise RefusedError(
+            f"{path}: pages or searches have changed since, so that --log and --highlight can't "
+            "show what was seen: continue without them"
+        )
+    return steps
+
+
 def _browse(
     world: "World",
     state: "State",
     show: Callable[[str], None],
     write: "Callable[[State], str | None]",
     path: str | None,
+    steps: "list[EpisodeStep]",
 ) -> "State":
-    from gophercite.browser.environment import step
+    """Takes steps until the episode is over, and appends them to `steps`."""
+    from gophercite.browser.episodes import taken
     from gophercite.browser.observation import prompt
     from gophercite.browser.state import dumps
 
@@ -284,13 +308,14 @@ def _browse(
         if text is None:
             kept = f"; continue it with --state {path}" if path else ""
             raise RefusedError(f"standard input ended before the episode{kept}")
-        state, _, invalid = step(world, state, text)
+        one, state = taken(world, state, text)
+        steps.append(one)
         if path is not None:
             unfinished = pathlib.Path(f"{path}.partial")
             unfinished.write_text(dumps(state) + "\n", "utf-8")
             unfinished.replace(path)
-        if invalid is not None:
-            show(f"(invalid: {invalid})")
+        if one.invalid is not None:
+            show(f"(invalid: {one.invalid})")
         elif state.actions and state.actions[-1].note and state.phase != "done":
             show(f"({state.actions[-1].note})")
     return state
@@ -318,11 +343,12 @@ def _line() -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def _answer() -> str:
+def _answer() -> str | None:
+    """An answer of several lines; None if there is none before the end of the input."""
     lines = []
     while (line := _line()) is not None and line != _END_OF_ANSWER:
         lines.append(line)
-    return "\n".join(lines).strip()
+    return None if line is None and not lines else "\n".join(lines).strip()
 
 
 def _print(text: str) -> None:
@@ -331,15 +357,16 @@ def _print(text: str) -> None:
         print_text(printable(line))
 
 
-def _episode(world: "World", start: "State", state: "State", by: str) -> "Episode":
+def _episode(
+    world: "World", start: "State", steps: "list[EpisodeStep]", end: "State", by: str
+) -> "Episode":
     import hashlib
 
-    from gophercite.browser.episodes import played
+    from gophercite.browser.episodes import Episode
 
-    texts = list(state.texts)
-    digest = hashlib.sha256("\n".join([start.question, by, *texts]).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join([start.question, by, *end.texts]).encode()).hexdigest()
     question_id = hashlib.sha256(start.question.encode()).hexdigest()[:16]
-    return played(world, start, texts, id=digest[:16], question_id=question_id, by=by)
+    return Episode(digest[:16], question_id, world.name, by, start, tuple(steps), end)
 
 
 def _keep(options: argparse.Namespace, world: "World", episode: "Episode") -> None:

@@ -32,7 +32,6 @@ def article(page: str) -> Html:
 
     Much of the content of infoboxes and tables is left out too. A page without a recognisable
     article gives its full text.
-    gives its full text.
     """
     tree = parse(page)
     if tree is None:

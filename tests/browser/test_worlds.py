@@ -5,10 +5,11 @@ import itertools
 import json
 import pathlib
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
-from browser.sites import LIGHTHOUSE, ListedResults, site
+from browser.sites import LIGHTHOUSE, ListedResults, page, site
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import pdf, words_at
@@ -19,9 +20,12 @@ from gophercite.browser.browsed_answers import answer_of, cited
 from gophercite.browser.document_worlds import IndexWorld
 from gophercite.browser.environment import page_of, replay, reset
 from gophercite.browser.episodes import episode_from_json, episode_to_json, played, replayed
+from gophercite.browser.hosts import is_blocked
+from gophercite.browser.kept_pages import KeptPages
 from gophercite.browser.live import LiveWorld
-from gophercite.browser.pages import Page
+from gophercite.browser.pages import Page, error_page
 from gophercite.browser.recorded import RecordedWorld, Recorder, page_from_json, page_to_json
+from gophercite.browser.settings import Settings
 from gophercite.browser.shown import Link, ShownPage
 from gophercite.browser.state import State, dumps
 from gophercite.documents import Document
@@ -122,6 +126,118 @@ def test_no_page_and_no_search_is_asked_for_twice(live: LiveWorld, server: Serve
     assert at(live, 0).view == first.view  # where it was redirected to is known too
     assert server.requests == asked
     assert page_of(live, first).document.url == f"{server.base}/"
+
+
+def test_what_was_seen_stays_when_a_redirect_leads_there(
+    live: LiveWorld, server: Server, tmp_path: pathlib.Path
+) -> None:
+    """Though the page has changed since: equal requests get equal results."""
+    texts = ["Search all", "Clicked on link 0", "Quote: built in 1874", "Clicked on link 2", "Back"]
+    texts += ["Top", "End: Answer", "In 1874 [1]."]
+    for world in (live, Recorder(live, tmp_path / "w")):
+        server.answers["/"] = answer(TOWN, type="text/html; charset=utf-8")
+        state = replay(world, reset("Who?"), texts[:3])
+        server.answers["/"] = answer(TOWN.replace("1874", "1875"), type="text/html; charset=utf-8")
+        state = replay(world, state, texts[3:])
+        assert "1874" in state.references[0].extract
+        assert replay(world, reset("Who?"), texts) == state
+        assert world.open(f"{server.base}/moved") == world.open(f"{server.base}/")
+    with RecordedWorld(tmp_path / "w") as recorded:
+        assert dumps(replay(recorded, reset("Who?"), texts)) == dumps(state)
+
+
+def test_a_recording_keeps_what_it_has_seen_of_a_page(tmp_path: pathlib.Path) -> None:
+    """Also if the world itself doesn't, and in another process."""
+    texts = ["Search all", "Clicked on link 0", "Back", "Clicked on link 1", "Back"]
+    texts += ["Clicked on link 0"]
+    home, moved = "http://a.example/", "http://a.example/moved"
+    contents = itertools.count()
+
+    class Changing:
+        name = "changing"
+        search = ListedResults({"all": [Hit(home, "Home", ""), Hit(moved, "Moved", "")]}).search
+
+        def open(self, url: str) -> Page:
+            return page(home, "Home", f"Version {next(contents)}.")
+
+    for first in (2, 6):
+        folder = tmp_path / f"{first}"
+        with Recorder(Changing(), folder) as recorder:
+            state = replay(recorder, reset("Who?"), texts[:first])
+        with Recorder(Changing(), folder) as recorder:
+            state = replay(recorder, state, texts[first:])
+        with RecordedWorld(folder) as recorded:
+            assert replay(recorded, reset("Who?"), texts) == state
+            assert recorded.open(home) == recorded.open(moved)
+            assert [each.text for each in recorded.documents()] == [state.view.text]
+
+
+def test_a_recorded_error_stays_when_a_redirect_leads_there(tmp_path: pathlib.Path) -> None:
+    home, moved = "http://a.example/", "http://a.example/moved"
+
+    class Waking:
+        name, search = "waking", ListedResults({}).search
+
+        def open(self, url: str) -> Page:
+            return error_page(url, "asleep") if url == home else page(home, "Home", "It is up.")
+
+    with Recorder(Waking(), tmp_path / "w") as recorder:
+        seen = [recorder.open(url) for url in (home, moved, home)]
+    with RecordedWorld(tmp_path / "w") as recorded:
+        assert [recorded.open(url) for url in (home, moved, home)] == seen
+    assert [each.problem for each in seen] == ["asleep", None, "asleep"]
+
+
+def test_a_page_that_is_too_long_is_recorded_as_an_error(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gophercite.browser.recorded.MAXIMUM_LINE_BYTES", 1000)
+    texts = ["Search lighthouse", "Clicked on link 0", "Clicked on link 2", "Back"]
+    with Recorder(site(), tmp_path / "w") as recorder:
+        state = replay(recorder, reset("Why?"), texts)
+        archive = recorder.open("http://hill.example/archive")
+        assert archive.problem == "it is too long to be recorded"
+    with RecordedWorld(tmp_path / "w") as recorded:
+        assert replay(recorded, reset("Why?"), texts) == state
+        assert recorded.open("http://hill.example/archive") == archive
+        assert recorded.search("lighthouse built", 5)
+
+
+def test_long_addresses_are_no_links(live: LiveWorld, server: Server) -> None:
+    links = "".join(f"<a href='{i}'>to {i}</a> " for i in range(3000))
+    base = "http://b.example/" + "x" * 3900 + "/"
+    for more, shown in (("", 1 << 23), ("y" * 100_000, 0)):
+        text = f"<base href='{base}{more}'><p>A page. {links}"
+        server.answers["/"] = answer(text, type="text/html; charset=utf-8")
+        with LiveWorld(found(server, "/"), live._extractor, LOOPBACK) as world:
+            (*_, last) = read = world.open(f"{server.base}/").links
+        if more:
+            assert last.url == f"{server.base}/2999"
+        else:
+            assert shown - 4000 < sum(len(link.url) for link in read) <= shown
+            assert len(read) < 2200
+
+
+def test_links_take_room_in_the_cache() -> None:
+    kept, links = KeptPages(), [Link(0, 4, "http://a.example/" + "x" * (1 << 20))] * 100
+    for number in range(3):
+        kept.keep(f"{number}", Page(Document("x", "X", "Text."), tuple(links)))
+    assert [kept.find(f"{number}") is None for number in range(3)] == [True, True, False]
+
+
+def test_hosts_with_many_dots_are_quick() -> None:
+    host = "a." * 1900 + "com"
+    links = [Link(0, 4, f"http://{host}/{i}") for i in range(2000)]
+    began = time.process_time()
+    Page(Document("x", "X", "Text."), tuple(links)).shown(Settings())
+    assert time.process_time() - began < 5
+    for url, blocked in (
+        ("http://old.reddit.com./x", True),
+        ("http://reddit.com:80", True),
+        ("http://notreddit.com/", False),
+        ("http://reddit.com.example/", False),
+    ):
+        assert is_blocked(url, Settings().blocked) == blocked
 
 
 def test_a_live_world_keeps_the_latest_searches(extractor: Extractor) -> None:

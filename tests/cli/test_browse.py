@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import pytest
+from retrieval.servers import answer, serving
 
 from gophercite.browser.episodes import episode_from_json, episode_to_json, replayed
 from gophercite.browser.recorded import RecordedWorld
@@ -88,6 +89,56 @@ def test_a_state_that_is_kept_is_gone_on_with(
     assert value["text"] == "Ada [1]."
     assert browse(monkeypatch, "Why?", *arguments[1:]) == 1
     assert "belongs to another question" in capsys.readouterr().err
+
+
+def test_an_input_that_ends_before_the_answer_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    state, log = str(tmp_path / "state.json"), tmp_path / "log.jsonl"
+    arguments = (QUESTION, "--documents", NOTES, "--state", state, "--json")
+    assert browse(monkeypatch, *arguments, lines=COMMANDS) == 1
+    assert f"continue it with --state {state}" in capsys.readouterr().err
+    assert browse(monkeypatch, *arguments, "--log", str(log), lines=("Ada [1].", ".")) == 0
+    assert json.loads(capsys.readouterr().out)["answer"][0]["quote"] == "by Ada Fenwick"
+    assert len(json.loads(log.read_text("utf-8"))["steps"]) == len(COMMANDS) + 1
+
+
+def test_a_state_of_other_pages_has_no_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    notes, state = tmp_path / "notes", str(tmp_path / "state.json")
+    notes.mkdir()
+    (notes / "a.txt").write_text("The lighthouse stands by Ada Fenwick.", "utf-8")
+    arguments = (QUESTION, "--documents", str(notes), "--state", state)
+    assert browse(monkeypatch, *arguments, lines=COMMANDS[:3]) == 1
+    (notes / "a.txt").write_text("The lighthouse has burnt down.", "utf-8")
+    capsys.readouterr()
+    log = ("--log", str(tmp_path / "log.jsonl"))
+    assert browse(monkeypatch, *arguments, *log, lines=("End: Answer", "Ada [1].")) == 1
+    assert f"{state}: pages or searches have changed since" in capsys.readouterr().err
+    assert browse(monkeypatch, *arguments, lines=("End: Answer", "Ada [1].")) == 0
+    assert "Ada [1]." in capsys.readouterr().out
+
+
+def test_pages_of_the_web_have_links(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    log = tmp_path / "log.jsonl"
+    lines = ("Search lighthouse", "Clicked on link 0", "Quote: 1874", "Clicked on link 0")
+    with serving() as server:
+        hits = [{"url": f"{server.base}/tower", "title": "Tower", "content": ""}]
+        server.answers |= {
+            "/search": answer(json.dumps({"results": hits}), type="application/json"),
+            "/tower": answer("<p>Built in 1874 at the <a href=/b>bay</a>.", type="text/html"),
+            "/b": answer("<p>A bay, see the <a href=/c>coast</a>.", type="text/html"),
+        }
+        monkeypatch.setenv("SEARXNG_URL", server.base)
+        web = ("--engine", "searxng", "--allow-network", "127.0.0.1/32", "--log", str(log))
+        assert browse(monkeypatch, QUESTION, *web, lines=(*lines, "End: Answer", "In [1].")) == 0
+        out = capsys.readouterr().out
+    assert "Built in 1874 at the 【0†bay】." in out
+    assert "A bay, see the 【0†coast】." in out
+    assert json.loads(log.read_text("utf-8"))["references"][0]["extract"] == "1874"
 
 
 def test_rules_are_flags_and_wrong_ones_are_named(

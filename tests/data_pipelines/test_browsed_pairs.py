@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import time
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,13 @@ PROVED, RIGHT, WRONG = "Anna Vell [1].", "Anna Vell.", "Nobody [1]."
 )
 def test_citations_are_stripped_with_the_blanks_before_them(answer: str, stripped: str) -> None:
     assert without_citations(answer) == stripped
+
+
+def test_long_answers_are_stripped_quickly() -> None:
+    began = time.process_time()
+    assert without_citations("a" + " " * 100_000 + "b [1]") == "a" + " " * 100_000 + "b"
+    assert without_citations("[" * 20_000 + "1]" * 20_000 + "b").endswith("b")
+    assert time.process_time() - began < 5
 
 
 @given(st.text(alphabet="ab [],12.\n\x1c٣", max_size=40))
