@@ -21,6 +21,7 @@ from gophercite.decoding.abstention import Promise, promise_quality
 from gophercite.records.answers import Answer
 from gophercite.storage.json_fields import JsonFields
 from gophercite.storage.json_lines import read_one
+from gophercite.text.counting import percent
 
 By = Literal["score", "likelihood", "consensus"]
 _NAMES = {"likelihood": "log-probability", "consensus": "consensus"}
@@ -186,7 +187,8 @@ def decline(answer: Answer, promise: Promise, by: By) -> Answer:
     name = _NAMES.get(by, answer.scored_by)
     reason = (
         f"the best answer's {name}, {score:.4g}, is not above {promise.threshold:.4g}; above it, "
-        f"{promise.quality:.0%} of the answers are good with confidence {promise.confidence:.0%}"
+        f"{percent(promise.quality)} of the answers are good with confidence "
+        f"{percent(promise.confidence)}"
     )
     return dataclasses.replace(
         answer, citations=(), text="", supported_and_plausible=None, reason=reason

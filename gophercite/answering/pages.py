@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -69,8 +70,9 @@ class PageSource(Protocol):
 class IndexedPages:
     """The pages of an index.
 
-    If a search finds nothing and the index has at most `k` documents, all are returned: users who
-    give few documents want an answer from them, however it is worded.
+    If a search finds nothing and the index has at most `k` documents, all that the question's
+    filters admit are returned: users who give few documents want an answer from them, however it
+    is worded.
 
     Args:
       index: open; the caller closes it.
@@ -89,7 +91,12 @@ class IndexedPages:
             with contextlib.suppress(KeyError):  # deleted in the meantime
                 results.append(SearchResult(self._index.document(hit.id or ""), hit.snippet))
         if not results and len(self._index) <= k:
-            results = [SearchResult(document) for document in self._index.documents()]
+            admits = parse_query(question).admits
+            results = [
+                SearchResult(document)
+                for document in self._index.documents()
+                if admits(document.url or "")
+            ]
         if self._unread and not len(self._index):  # no other document was given: that is the reason
             return FoundPages((), left_out=self._unread)
         return FoundPages(tuple(results), unread=self._unread, search_inside=True)
@@ -156,8 +163,9 @@ def read_documents(
     """
     items = [documents] if isinstance(documents, str | os.PathLike) else documents
     with Extractor() as extractor:
-        for item in items:
-            if isinstance(item, Document):
-                yield item
-            else:
-                yield from read_files([item], extractor, report)
+        for given, group in itertools.groupby(items, lambda item: isinstance(item, Document)):
+            if given:
+                yield from (item for item in group if isinstance(item, Document))
+            else:  # together, since an id may be in several of them
+                paths = [item for item in group if not isinstance(item, Document)]
+                yield from read_files(paths, extractor, report)

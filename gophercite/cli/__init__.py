@@ -82,6 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
       The exit status.
     """
+    if sys.stdout is None:
+        said = "stdout is closed, so the result can't be printed; to discard it, use >/dev/null"
+        print(f"gophercite: {said}", file=sys.stderr)
+        return FAILED
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # works even on an ASCII terminal
     try:

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from gophercite.cli.arguments import count, positive, seed
+from gophercite.cli.arguments import amount, count, positive, seed
 
 if TYPE_CHECKING:
     from gophercite.answering.settings import AnsweringSettings
@@ -123,7 +123,7 @@ def _add_sampling(group: argparse._ActionsContainer) -> None:
     )
     add_argument(
         "--temperature",
-        type=float,
+        type=amount,
         default=1.0,
         help="sampling temperature; 0 takes the most likely token (default: 1)",
     )

@@ -25,6 +25,7 @@ from gophercite.cli.output import (
     note,
     print_json,
     print_text,
+    require_place,
     write_text,
 )
 from gophercite.cli.sources import keep_compiled_programs, page_source
@@ -98,6 +99,7 @@ def _add_model(group: argparse._ActionsContainer) -> None:
     add_argument(
         "--few-shot",
         type=count,
+        choices=range(6),
         nargs="?",
         const=3,
         default=0,
@@ -150,6 +152,8 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.retrieval.engine import SearchError
 
     _refuse_what_does_not_fit(options)
+    if options.highlight is not None and not (options.distributed or options.coordinator_address):
+        require_place(options.highlight)  # of several hosts, only the first needs the folder
     try:
         processes.join(options, "gophercite ask")
     except processes.JoinError as error:
@@ -174,21 +178,21 @@ def run(options: argparse.Namespace) -> int:
         from gophercite.answering.declining import decline
 
         answer = decline(answer, *threshold)
-    if options.highlight is not None:
-        from gophercite.answering.highlighting import highlight
-
-        shown = highlight(answer, [result.document for result in found.results])
-        write_text(options.highlight, shown.page())
     for warning in answer.warnings:
         note(f"warning: {warning}")
     if options.json:
         value = answer_to_json(answer)
         print_json(value if options.top is None else value | {"ranked": _ranked_json(ranked)})
-        return DONE
-    for page in answer.left_out:
-        note(f"left out: {page.document}: {page.reason}")
-    text = AnswerText()
-    print_text(text.answer(answer) if len(ranked) == 1 else text.ranked(ranked))
+    else:
+        for page in answer.left_out:
+            note(f"left out: {page.document}: {page.reason}")
+        text = AnswerText()
+        print_text(text.answer(answer) if len(ranked) == 1 else text.ranked(ranked))
+    if options.highlight is not None:  # last, so that a full disk does not lose the answer
+        from gophercite.answering.highlighting import highlight
+
+        shown = highlight(answer, [result.document for result in found.results])
+        write_text(options.highlight, shown.page())
     return DONE
 
 

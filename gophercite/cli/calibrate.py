@@ -1,6 +1,7 @@
 """`gophercite calibrate`: turns labelled answers into what `gophercite ask --min-quality` needs."""
 
 import argparse
+import collections
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, share
 from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text, write_text
-from gophercite.text.counting import counted
+from gophercite.text.counting import counted, percent
 
 if TYPE_CHECKING:
     from gophercite.answering.declining import Calibration
@@ -156,8 +157,10 @@ def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
         or not all(isinstance(page, Document) for page in question.documents)
     ):
         return None
-    omissions = max(len(citation.spans) for citation in answer.citations) - 1
-    return judge(answer.text, question, omissions).supported
+    runs: collections.Counter[tuple[str, str]] = collections.Counter()
+    for citation in answer.citations:  # a quote over several pages has one for each
+        runs[citation.claim, citation.title] += len(citation.spans)
+    return judge(answer.text, question, max(runs.values()) - 1).supported
 
 
 def _settings(answers: str) -> Mapping[str, Any] | None:
@@ -195,7 +198,7 @@ def _summary(result: dict[str, Any]) -> str:
     lines = [
         f"{result['calibration']}: {result['answers']} answers, {result['good']} of them good; "
         f"area under the coverage curve {result['area_under_coverage_curve']:.3f}",
-        f"with confidence {result['confidence']:.0%} it can promise",
+        f"with confidence {percent(result['confidence'])} it can promise",
     ]
     for promise in result["promises"]:
         can = promise["reason"] or f"answering {promise['coverage']:.0%} of the questions"

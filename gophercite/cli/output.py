@@ -1,7 +1,9 @@
 """What the commands share: exit statuses, refusals, JSON, progress on a terminal."""
 
 import contextlib
+import errno
 import json
+import os
 import pathlib
 import sys
 import time
@@ -48,7 +50,25 @@ def write_text(path: str, text: str) -> None:
     Raises:
       OSError: when it can't be written; names the path.
     """
-    pathlib.Path(path).write_text(text, encoding="utf-8")
+    try:
+        pathlib.Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:  # a full disk's doesn't name it
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def require_place(path: str) -> None:
+    """Checks, before the work, that the file that a flag names has a folder and is not one.
+
+    Raises:
+      OSError: when it can't be written there; names the path.
+    """
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    folder = os.path.join(os.path.dirname(path) or ".", "")  # ends in a slash: it is no file
+    try:
+        os.stat(folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def note(message: str) -> None:

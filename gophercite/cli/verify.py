@@ -14,6 +14,7 @@ from gophercite.cli.output import (
     note,
     print_json,
     print_text,
+    require_place,
     write_text,
 )
 from gophercite.cli.sources import documents_of, fetch_settings, opened_index
@@ -57,17 +58,14 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.retrieval.engine import SearchError
     from gophercite.storage.json_fields import RecordError
 
+    if options.highlight is not None:
+        require_place(options.highlight)
     try:
         answer = answers.read_answer(options.answer)
         with contextlib.ExitStack() as stack, doing("checking"):
             checks = verify(answer, _finder(options, answer, stack))
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
-    if options.highlight is not None:
-        from gophercite.answering.highlighting import highlight_checks
-
-        page = highlight_checks(answer, checks).page()
-        write_text(options.highlight, page)
     holds = all(check.holds for check in checks)
     if options.json:
         print_json({"verified": holds, "checks": [_to_json(check) for check in checks]})
@@ -78,6 +76,11 @@ def run(options: argparse.Namespace) -> int:
         counts = Counter(check.verdict.value for check in checks)
         numbers = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
         print_text(numbers or "the answer was declined, so there is nothing to check")
+    if options.highlight is not None:
+        from gophercite.answering.highlighting import highlight_checks
+
+        page = highlight_checks(answer, checks).page()
+        write_text(options.highlight, page)
     return DONE if holds else FAILED
 
 

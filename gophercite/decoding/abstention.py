@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
+from gophercite.text.counting import percent
+
 # The candidate thresholds, by the share of labelled questions that they answer.
 _COVERAGES = np.linspace(0.05, 1.0, 20)
 
@@ -97,12 +99,12 @@ def promise_quality(
     needed = math.ceil(math.log(error) / math.log(quality))
     if len(scores) < needed:
         raise TooFewLabelsError(
-            f"{len(scores)} labelled answers are too few to promise {quality:.0%} good ones with "
-            f"confidence {confidence:.0%}: were all of them good, it would take {needed}"
+            f"{len(scores)} labelled answers are too few to promise {percent(quality)} good ones "
+            f"with confidence {percent(confidence)}: were all of them good, it would take {needed}"
         )
     raise TooFewLabelsError(
-        f"at no threshold do {len(scores)} labelled answers show {quality:.0%} good ones with "
-        f"confidence {confidence:.0%}; over all of them {good.mean():.0%} are good"
+        f"at no threshold do {len(scores)} labelled answers show {percent(quality)} good ones with "
+        f"confidence {percent(confidence)}; over all of them {good.mean():.0%} are good"
     )
 
 

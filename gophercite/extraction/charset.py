@@ -12,8 +12,9 @@ def decode(content: bytes, content_type: str = "", *, html: bool = False) -> str
     """Returns the characters of a page.
 
     The character set is the first known one of these: the byte order mark, the `charset` of the
-    content type, and for HTML the `<meta>` tag. If none is given, it is UTF-8 where the bytes are
-    valid UTF-8, else Windows-1252, which decodes any Western page. Bytes that are invalid in the
+    content type, and for HTML the `<meta>` tag, of which UTF-16 and UTF-32 are read as UTF-8: a tag
+    that was in them could not be found. If none is given, it is UTF-8 where the bytes are valid
+    UTF-8, else Windows-1252, which decodes any Western page. Bytes that are invalid in the
     character set become U+FFFD.
 
     Args:
@@ -25,7 +26,9 @@ def decode(content: bytes, content_type: str = "", *, html: bool = False) -> str
     content = content[len(bytes_of_mark or b"") :]
     declared = [mark, w3lib.encoding.http_content_type_encoding(content_type)]
     if html:
-        declared.append(w3lib.encoding.html_body_declared_encoding(content))
+        in_tag = w3lib.encoding.html_body_declared_encoding(content)
+        is_wide = in_tag is not None and in_tag.lower().startswith(("utf-16", "utf-32"))
+        declared.append("utf-8" if is_wide else in_tag)
     for name in declared:
         if name and name.lower().replace("_", "-") not in _NO_CHARACTER_SETS:
             try:

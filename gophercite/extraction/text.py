@@ -12,12 +12,13 @@ from typing import Any, Literal
 from gophercite.extraction.charset import decode
 
 # Increase this whenever the text of equal bytes changes; cached texts are then extracted again.
-EXTRACTION_VERSION = 2
+EXTRACTION_VERSION = 3
 
 TITLE_CHARACTERS = 300  # a title is part of every prompt and answer
 
 _LOOKED_AT = 1 << 16  # first characters that are examined to see whether it is text at all
 _MOST_CONTROLS = 0.05  # maximum share of control characters; random bytes have 0.11, texts almost 0
+_LINE_END = re.compile(r"\r\n?|\n")
 _CONTROLS = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 
 Mode = Literal["article", "full", "browser", "browser-full"]
@@ -233,7 +234,7 @@ def _is_binary(text: str) -> bool:
 
 def _heading(text: str) -> str:
     """The first heading of a Markdown text, if it is written with `#`."""
-    for line in text.split("\n", 200)[:200]:
+    for line in _LINE_END.split(text, maxsplit=200)[:200]:
         if line.startswith("# "):
-            return line.strip("# \t\r")
+            return line.strip("# \t")
     return ""

@@ -1,5 +1,6 @@
 """The user's own files as documents: folders of text, Markdown, HTML, PDF and JSON lines."""
 
+import collections
 import dataclasses
 import datetime
 import os
@@ -25,6 +26,15 @@ _TYPES = {
 }
 _RECORDS = (".jsonl", ".jsonl.gz")
 READABLE_NAMES = (*_TYPES, *_RECORDS)
+
+
+# Documents of JSON-lines files: by id, the file of the first one and the hash of its text, which
+# takes less memory than the text.
+_Known = dict[str, tuple[pathlib.Path, int]]
+
+
+class _EmptyError(TextError):
+    """A file that can be read, but has no text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +67,8 @@ class FilesReport:
       ignored: number of files in folders whose extension is not one that is read here.
       links: number of symbolic links in folders; they are not followed.
       unread: URLs of files and folders whose documents are not known, because they could not be
-        read. Empty files are not among them, nor are files in which only single lines are bad.
+        read. Files without a text are not among them, except for PDFs, which may be scanned, nor
+        are files in which only single lines are bad.
     """
 
     read: int = 0
@@ -88,9 +99,10 @@ def read_files(
 
     A file becomes one document. Its id and url are the file's URL, its title is its own or else its
     name, and its `retrieved_at` is the modification time. A JSON-lines file gives one document per
-    line. Folders are read recursively, in the order of names. Hidden files and symbolic links in
-    them are skipped, but a link that is passed itself is followed. Whatever can't be read is named
-    and counted in the report.
+    line; of documents of several files with one id but different texts, only the first is used.
+    Folders are read recursively, in the order of names. Hidden files and symbolic links in them are
+    skipped, but a link that is passed itself is followed. Whatever can't be read is named and
+    counted in the report.
 
     Args:
       paths: files and folders.
@@ -113,14 +125,13 @@ def read_by_file(
     roots = [pathlib.Path(path) for path in paths]
     for root in roots:
         _require(root)
+    known: _Known = {}
     for root in roots:
         for path in _files_of(root, report) if root.is_dir() else [root]:
             try:
-                if _is_empty(path):
-                    report.skipped += 1
-                    report.problems.append(FileProblem(_shown(path), "is empty"))
-                elif _is_records(path):
-                    for document in _documents_of_lines(path, report):
+                _require_content(path)
+                if _is_records(path):
+                    for document in _documents_of_lines(path, report, known):
                         yield _address(path), document
                 else:
                     document = _document_of(path, extractor, report)
@@ -128,7 +139,8 @@ def read_by_file(
                     report.read += 1
             except (OSError, TextError, records.RecordError) as error:
                 report.skipped += 1
-                report.unread.append(_address(path))
+                if not isinstance(error, _EmptyError):
+                    report.unread.append(_address(path))
                 report.problems.append(_problem_of(path, error))
 
 
@@ -179,6 +191,7 @@ def _files_of(folder: pathlib.Path, report: FilesReport) -> Iterator[pathlib.Pat
 
     for place, folders, names in os.walk(folder, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        report.links += sum(pathlib.Path(place, name).is_symlink() for name in folders)
         for name in sorted(names):
             path = pathlib.Path(place, name)
             if name.startswith("."):
@@ -191,9 +204,13 @@ def _files_of(folder: pathlib.Path, report: FilesReport) -> Iterator[pathlib.Pat
                 report.ignored += 1
 
 
-def _is_empty(path: pathlib.Path) -> bool:
+def _require_content(path: pathlib.Path) -> None:
+    """Refuses what is empty, and what might never end, such as a pipe."""
     status = path.stat()
-    return stat.S_ISREG(status.st_mode) and not status.st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise TextError("is not an ordinary file")
+    if not status.st_size:
+        raise _EmptyError("is empty")
 
 
 def _is_records(path: pathlib.Path) -> bool:
@@ -209,32 +226,62 @@ def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) 
     if content_type is None:
         raise TextError(f"is not of a kind that can be read ({' '.join(READABLE_NAMES)})")
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise TextError("is not an ordinary file")
     largest = extractor.budget.content_bytes
     if status.st_size > largest:
         raise TextError(f"has {status.st_size} bytes, but at most {largest} are allowed")
     page = extractor.page_text(path.read_bytes(), content_type)
     if not page.text.strip():
-        raise TextError("has no text" + (" (scanned pages?)" if "pdf" in content_type else ""))
+        if "pdf" in content_type:
+            raise TextError("has no text (scanned pages?)")
+        raise _EmptyError("has no text")
     if not page.is_whole:
         report.partial.append(_shown(path))
-    changed = datetime.datetime.fromtimestamp(int(status.st_mtime), datetime.UTC)
     address = _address(path)
     return Document(
         address,
         page.title or _shown(path.stem),
         page.text,
         address,
-        f"{changed:%Y-%m-%dT%H:%M:%SZ}",
+        _modified(status),
         page_starts=page.page_starts,
     )
 
 
-def _documents_of_lines(path: pathlib.Path, report: FilesReport) -> Iterator[Document]:
+def _modified(status: os.stat_result) -> str | None:
+    """When a file was modified, in ISO 8601; None if that is in no year from 1 to 9999."""
+    try:
+        modified = datetime.datetime.fromtimestamp(int(status.st_mtime), datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return modified.isoformat().replace("+00:00", "Z")  # strftime doesn't pad the year everywhere
+
+
+def _documents_of_lines(
+    path: pathlib.Path, report: FilesReport, known: _Known
+) -> Iterator[Document]:
+    """Yields the documents of a JSON-lines file whose ids are not those of other texts.
+
+    Args:
+      path: the file.
+      report: receives the counts and problems.
+      known: the documents of the files before it; those of this file are added.
+    """
+
+    def parse(value: object, unknown: collections.Counter[str]) -> Document:
+        document = records.from_json(value, Document, unknown)
+        text = hash(document.text)
+        first, first_text = known.setdefault(document.id, (path, text))
+        if first != path and first_text != text:
+            problem = (
+                f"{document.id!r} is already the id of a document of {_shown(first)} with another "
+                "text"
+            )
+            raise records.RecordError(problem, "id")
+        return document
+
     lines = records.Report()
     try:
-        yield from records.read(path, Document, report=lines)
+        yield from records.read_parsed(path, parse, lambda document: document.id, report=lines)
     finally:
         report.read += lines.read
         report.skipped += lines.skipped

@@ -3,6 +3,8 @@
 A snippet is not a quote: engines highlight the query's words, escape HTML, join fragments from
 several places by ellipses and put a date in front; and the page may have changed since. So each
 fragment is searched for exactly, then by fuzzy match, and a page is dropped if too little is found.
+The embedded index does none of this but join runs of the text by `…`. Its snippets may have tags,
+escapes and dates that the page itself has, so a snippet is first searched for as it is.
 """
 
 import dataclasses
@@ -80,6 +82,11 @@ def fragments(snippet: str) -> tuple[str, ...]:
     parts = [part.strip() for part in _ELLIPSIS.split(text)]
     if parts and _DATE.fullmatch(parts[0]):
         del parts[0]
+    return _telling(parts)
+
+
+def _telling(parts: list[str]) -> tuple[str, ...]:
+    """Returns the parts that are long enough to say something; if none is, all but empty ones."""
     parts = [part for part in parts if part]
     return tuple(part for part in parts if len(part) >= _SHORTEST_FRAGMENT) or tuple(parts)
 
@@ -89,7 +96,8 @@ def find_snippet(
 ) -> SnippetMatch | None:
     """Finds where in `text` a snippet was taken from.
 
-    Time and memory are linear in the length of the text. Case matters.
+    A snippet that the text has word for word is found as it is; otherwise its decoration is
+    removed. Time and memory are linear in the length of the text. Case matters.
 
     Args:
       snippet: as the results page shows it; anything after its first 1,000 characters is ignored.
@@ -97,8 +105,8 @@ def find_snippet(
       threshold: the ratio, from 0 to 1, below which there is no match; a fragment below it counts
         as missing.
       engine: how the ratio is measured. `fuzzywuzzy`, the paper's, must be installed. It often
-        misses text that is there, and does not say where it found the rest; `rapidfuzz` then
-        finds the place.
+        misses text that is there, even word for word, and does not say where it found the rest;
+        `rapidfuzz` then finds the place.
 
     Returns:
       The place, or None when the snippet is empty or is not in the text.
@@ -111,6 +119,8 @@ def find_snippet(
         raise ValueError(f"there is no engine {engine!r}; choose 'rapidfuzz' or 'fuzzywuzzy'")
     page = plain_spaces(text)
     parts = fragments(snippet)
+    if parts and engine == "rapidfuzz" and (spans := _verbatim(snippet, page)):
+        return SnippetMatch(1.0, spans)
     found: list[tuple[float, Span]] = []  # matching characters, place
     for part in parts:
         match = _align(part, page, threshold, engine)
@@ -131,6 +141,16 @@ def plain_spaces(text: str) -> str:
     for space in _SPACES:
         text = text.replace(space, " ")
     return text
+
+
+def _verbatim(snippet: str, page: str) -> tuple[Span, ...]:
+    """Returns the places of a snippet's parts, the longest first; none unless all are there."""
+    text = plain_spaces(normalise_text(snippet[:MAXIMUM_LENGTH]))
+    parts = _telling([part.strip() for part in text.split("…")])
+    places = [(page.find(part), len(part)) for part in sorted(parts, key=len, reverse=True)]
+    if any(start < 0 for start, _ in places):
+        return ()
+    return tuple((start, start + length) for start, length in places)
 
 
 def _align(part: str, page: str, threshold: float, engine: Engine) -> tuple[float, Span] | None:

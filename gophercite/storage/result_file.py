@@ -37,24 +37,32 @@ class ResultFile:
     `append` returns.
 
     Args:
-      path: the file; created if it does not exist. A URL, `gs://…`, is in a bucket.
+      path: the file; created if it does not exist. A URL, `gs://…`, is in a bucket. Lines are not
+        compressed, so the name must not end in `.gz`.
       run: how results are produced, as JSON; must equal what the file was started with.
 
     Attributes:
       done: ids of the questions that have results.
 
     Raises:
-      ResultFileError: the file is of another run, a line in it is not a result, or another process
-        is writing it (in a bucket, `append` notices and raises this).
+      ResultFileError: the file is of another run or of another program, a line in it is not a
+        result, another process is writing it (in a bucket, `append` notices and raises this), or
+        its name ends in `.gz`.
       StorageError: the bucket can't be used; from all methods.
     """
 
     def __init__(self, path: epath.PathLike, run: Mapping[str, Any]) -> None:
         self._path = epath.Path(path)
+        if self._path.suffix == ".gz":
+            raise ResultFileError(
+                f"{path}: results are written line by line, without compression; choose a name "
+                "without .gz"
+            )
         self._lines: _Lines = _Objects(self._path) if is_remote(path) else _LocalFile(self._path)
         try:
-            self.done = {line["question_id"] for line in _results(self._path, self._lines.read())}
-            self._compare(run)
+            content = self._lines.read()
+            self.done = {line["question_id"] for line in _results(self._path, content)}
+            self._compare(run, is_new=not content and self._lines.is_free())
             self._lines.repair()
         except BaseException:
             self._lines.close(whole=False)
@@ -79,17 +87,18 @@ class ResultFile:
         self._lines.append(b"".join(line + b"\n" for line in lines))
         self.done.update(str(result["question_id"]) for result in results)
 
-    def _compare(self, run: Mapping[str, Any]) -> None:
+    def _compare(self, run: Mapping[str, Any], *, is_new: bool) -> None:
         wanted = json.loads(json.dumps(run))
         beside = self._path.with_suffix(".run.json")
         try:
             with open_bytes(beside) as file:
                 begun = json.loads(file.read())
         except FileNotFoundError:
-            if self.done:
+            # It is written before the first line, so that even half a line of ours has it.
+            if not is_new:
                 raise ResultFileError(
-                    f"{self._path}: has results, but {beside.name}, which records how they were "
-                    "made, is missing"
+                    f"{self._path}: is not empty, but {beside.name}, which records how its results "
+                    "were made, is missing; write to another file"
                 ) from None
             with write_whole(beside) as part:
                 part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False), "utf-8")
@@ -139,6 +148,9 @@ class _Lines(Protocol):
     def read(self) -> bytes:
         """Returns everything that was added, perhaps with half a line at the end."""
 
+    def is_free(self) -> bool:
+        """Whether nothing else would be overwritten."""
+
     def repair(self) -> None:
         """Removes half a line at the end."""
 
@@ -164,6 +176,9 @@ class _LocalFile:
         self._file.seek(0)
         return self._file.read()
 
+    def is_free(self) -> bool:
+        return True  # it is only appended to
+
     def repair(self) -> None:
         self._file.truncate(self.read().rfind(b"\n") + 1)
 
@@ -184,6 +199,10 @@ class _Objects:
 
     def read(self) -> bytes:
         return b"".join(_content(part) for part in files_in(self._folder))
+
+    def is_free(self) -> bool:
+        with naming_storage(self._path):
+            return not self._path.exists()
 
     def repair(self) -> None:
         self._count = len(files_in(self._folder))

@@ -1,4 +1,4 @@
-"""Numbers with their nouns, in messages for people."""
+"""Numbers in messages for people: with their nouns, and in per cent."""
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -10,3 +10,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
       plural: its plural; `noun` and an s when None.
     """
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def percent(share: float) -> str:
+    """Returns a share that a person chose in per cent, without rounding 0.999 to `100%`."""
+    return f"{100 * share:.10g}%"

@@ -55,6 +55,17 @@ def test_few_documents_are_all_taken_when_no_word_is_found() -> None:
         assert IndexedPages(index).find("xyzzy", 2).results == ()
 
 
+def test_what_a_filter_excludes_is_not_taken_either() -> None:
+    with index_in_memory(PAGES) as index:
+        source = IndexedPages(index)
+        assert source.find("lighthouse -site:ormsby.example", 5).results == tuple(
+            SearchResult(page) for page in PAGES[1:]
+        )
+        assert source.find("bees site:nowhere.example", 5).results == ()
+        (only,) = source.find("xyzzy site:salt.example", 5).results
+        assert only.document == PAGES[2]
+
+
 def test_given_pages_are_searched_unless_a_search_has_found_them() -> None:
     first, second = map(SearchResult, PAGES[:2])
     assert given_pages([second, first]).results == (second, first)

@@ -96,6 +96,18 @@ def test_the_answer_for_a_browser(
     assert marked.count("<mark") == 1
 
 
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs a full device")
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_the_answer_is_shown_even_if_its_page_can_not_be_written(
+    notes: pathlib.Path, capsys: Capture, flags: list[str]
+) -> None:
+    command = ["ask", QUESTION, "--documents", str(notes), "--extractive", *flags]
+    assert cli.main([*command, "--highlight", "/dev/full"]) == 1
+    captured = capsys.readouterr()
+    assert QUOTE in captured.out
+    assert captured.err == "gophercite ask: /dev/full: no space left on device\n"
+
+
 def test_an_index_answers_like_its_documents(
     notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
 ) -> None:

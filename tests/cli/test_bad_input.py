@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from gophercite import cli
+from gophercite.records.answers import Answer, answer_to_json
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTES = ROOT / "examples" / "notes"
@@ -42,6 +43,9 @@ FILES: dict[str, str | bytes] = {
     "folder/x.txt": "hello",
     "answer_of_number.json": answer(7),
     "answer_of_text.json": answer({**CITATION, "start": "0", "end": 4}),
+    "declined.json": json.dumps(
+        answer_to_json(Answer("q", "m", reason="there is no page"))
+    ),
     "answer_nowhere.json": answer({**CITATION, "start": 10**30, "end": 10**30 + 4}),
     "no_json/model.json": "{",
     "no_text/model.json": b"\xff",
@@ -89,9 +93,12 @@ REFUSED: list[tuple[list[str], str]] = [
     (["ask", " site:x ", "--documents", str(NOTES), "--extractive"], "there is no question"),
     ([*BASELINE, "--highlight", "/nowhere/x.html"], "/nowhere/x.html: no such file"),
     ([*BASELINE, "--highlight", "{bad}/folder"], "folder: is a directory"),
+    ([*BASELINE, "--highlight", "{bad}/folder/x.txt/y.html"], "y.html: not a directory"),
+    # Before the model is read.
+    ([*ASK, "--model", "nowhere", "--highlight", "/nowhere/x.html"], "/nowhere/x.html: no such"),
+    (["verify", "{bad}/declined.json", "--highlight", "/nowhere/x.html"], "/nowhere/x.html: no su"),
     ([*ASK_MODEL, "--max-tokens", "3"], "--max-tokens 3 is too few: the shortest answer"),
     ([*ASK_MODEL, "--prompt-tokens", "3"], "--prompt-tokens 3 is too few: question and titles"),
-    ([*ASK_MODEL, "--temperature", "nan"], "temperature = nan"),
     ([*ASK_MODEL, "--top", "2", "--min-quality", ".5", "--calibration", "x"], "--top and"),
     ([*ASK_MODEL, "--min-quality", ".5", "--calibration", "{bad}/number.json"], "number.json: "),
     ([*ASK_MODEL, "--min-quality", ".5", "--calibration", "nowhere"], "nowhere: no such file"),
@@ -126,6 +133,8 @@ REFUSED: list[tuple[list[str], str]] = [
         for name in ("nowhere", "random.bin", "no_config", "no_family", "no_sizes")
     ),
     (["import-weights", str(MODEL), "{bad}/out"], "model"),
+    (["import-weights", "gs://b/x", "{bad}/out"], "gs://b/x: checkpoints are read from a disk"),
+    (["renew", "gs://b/m"], "gs://b/m: only folders on a disk are renewed"),
     (["export-weights", "{bad}/no_json", "{bad}/out"], "no_json"),
     (["export-weights", str(MODEL), "{bad}/folder"], "folder"),
 ]  # fmt: skip
@@ -156,6 +165,9 @@ def test_what_can_not_be_done_is_said_in_one_line(
             for value in ("-1", "9" * 30)
         ),
         *([*ASK_MODEL, flag, "-1"] for flag in ("--few-shot", "--omissions", "--claims")),
+        *([*who, "--few-shot", "6"] for who in (ASK_MODEL, BASELINE)),
+        *([*ASK_MODEL, "--temperature", value] for value in ("nan", "inf", "-1")),
+        [*BASELINE, "--temperature", "-1"],
         ["search", "x"],
         ["search", "x", "--documents", "a", "--index", "b"],
         ["validate", "x", "--kind", "poems"],
@@ -239,6 +251,18 @@ def test_a_reader_that_goes_is_no_error(tmp_path: pathlib.Path, unbuffered: str)
     said = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), said) == (141, b"")
+
+
+def test_a_closed_stdout_is_said() -> None:
+    command = [sys.executable, "-m", "gophercite", "search", "bees", "--documents", str(NOTES)]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "gophercite: stdout is closed, so the result can't be printed; to discard it, use "
+        ">/dev/null\n",
+    )
 
 
 def test_streams_that_are_no_files_are_left_alone(

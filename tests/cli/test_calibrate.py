@@ -65,6 +65,24 @@ def test_labels_by_hand_and_by_gold(tmp_path: pathlib.Path, capsys: Capture) -> 
     assert (found.model, found.reward_model, found.settings) == ("tiny", "taste", None)
 
 
+def test_a_quote_over_two_pages_of_one_title_is_judged_as_one(
+    tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    built, burned = "The mill was built in 1874.", "It burned in 1902."
+    pages = (Document("a", "Mill", built), Document("b", "Mill", burned))
+    citations = tuple(
+        cite(Evidence("1902", "Mill", page.text), page, 0) for page in pages
+    )  # as the answer has them: one for each page
+    text = f" %<1902>%(Mill)%[{built}{OMISSION}{burned}]%"
+    answer = Answer("When?", "tiny", citations=citations, text=text, score=1.0, scored_by="mean")
+    questions = tmp_path / "questions.jsonl"
+    gold = Question("q", "When?", "mine", pages, ("1902",), (Span("b", 0, len(burned)),))
+    records.write(questions, [gold])
+    lines = [{"question_id": "q", **answer_to_json(answer)}]
+    assert calibrate(tmp_path, lines, "--questions", str(questions)) == 0
+    assert read_calibration(tmp_path / "c.json").good == (True,)
+
+
 def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) -> None:
     lines = [line(RIGHT, float(n), good=n >= 40) for n in range(140)]
     assert calibrate(tmp_path, lines) == 0
@@ -72,6 +90,9 @@ def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) 
     assert "140 answers, 100 of them good" in out
     assert "   50% good answers: answering 100% of the questions" in out
     assert "   95% good answers: at no threshold do 140" in out or "it would take" in out
+    assert "with confidence 95% it can" in out
+    assert calibrate(tmp_path, lines, "--confidence", "0.999") == 0
+    assert "with confidence 99.9% it can" in capsys.readouterr().out
     assert calibrate(tmp_path, lines, "--by", "likelihood") == 0
     assert set(read_calibration(tmp_path / "c.json").scores) == {-3.0}
     assert calibrate(tmp_path, lines, "--by", "consensus") == 1

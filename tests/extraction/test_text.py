@@ -25,6 +25,9 @@ from gophercite.extraction.text import Budget, PageText, TextError, media_type, 
         ("кот".encode("koi8-r"), 'text/html; charset="KOI8-R"', "кот"),
         ("日本".encode("shift_jis"), "text/html;charset=Shift_JIS", "日本"),
         (b'<meta charset="koi8-r">\xcb\xcf\xd4', "text/html", '<meta charset="koi8-r">кот'),
+        ('<meta charset="UTF-16">é'.encode(), "text/html", '<meta charset="UTF-16">é'),
+        ('<?xml version="1.0" encoding="utf_32-LE"?>é'.encode(), "application/xhtml+xml",
+         '<?xml version="1.0" encoding="utf_32-LE"?>é'),
         (b'<meta charset="hex"><p>\xc3\xa9', "text/html", '<meta charset="hex"><p>é'),
         (b"+ADw-x", "text/html; charset=utf-7", "+ADw-x"),
         (b"789c", "text/html; charset=zip", "789c"),
@@ -149,6 +152,9 @@ def test_plain_text_and_markdown_stay_as_they_are() -> None:
     text = "\n## Two\n# The  head \n\n* item |x|\n"
     assert page_text(text.encode(), "text/markdown") == PageText("The  head", text)
     assert page_text(text.encode(), "Text/Plain; charset=utf-8") == PageText("", text)
+    for end in ("\r", "\r\n"):  # of old Macs, and of Windows
+        text = f"##Two{end}# The head #{end}A note."
+        assert page_text(text.encode(), "text/markdown") == PageText("The head", text)
     assert media_type("Text/HTML ; charset=x") == "text/html"
 
 

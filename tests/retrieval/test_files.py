@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -109,6 +110,41 @@ def test_files_without_a_text_are_told_apart(tmp_path: pathlib.Path, extractor: 
     assert found["locked.pdf"] == ["is encrypted: it opens only with a password"]
 
 
+def test_only_ordinary_files_are_read(tmp_path: pathlib.Path, extractor: Extractor) -> None:
+    names = ("pipe.txt", "pipe.jsonl", "pipe.jsonl.gz", "pipe")  # which nobody ever writes to
+    for name in names:
+        os.mkfifo(tmp_path / name)
+        assert problems(extractor, tmp_path / name) == ["is not an ordinary file"]
+    assert problems(extractor, tmp_path) == ["is not an ordinary file"] * 3
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a file system in memory")
+@pytest.mark.parametrize("changed", [253_402_300_800, 1 << 60, -62_135_596_801])
+def test_a_time_that_no_calendar_has_is_left_out(changed: int, extractor: Extractor) -> None:
+    """File systems on disks have a smaller range of times."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = pathlib.Path(folder, "a.txt")
+        path.write_text("A windmill.")
+        os.utime(path, (changed, changed))
+        (document,) = read_files([path], extractor)
+    assert (document.text, document.retrieved_at) == ("A windmill.", None)
+
+
+def test_links_to_files_and_folders_are_counted(
+    tmp_path: pathlib.Path, extractor: Extractor
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.txt").write_text("A windmill.")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name in ("one", "two", ".hidden"):
+        (folder / name).symlink_to(tmp_path / "elsewhere")
+    (folder / "b.txt").symlink_to(tmp_path / "elsewhere" / "a.txt")
+    report = FilesReport()
+    assert list(read_files([folder], extractor, report)) == []
+    assert report.links == 3
+
+
 def test_text_with_colours_and_tables_is_text(tmp_path: pathlib.Path, extractor: Extractor) -> None:
     text = "\x1b[1mbold\x1b[0m\tcell\tcell\f\x00 one zero\r\n" + "Ünïcödé " * 20
     (tmp_path / "log.txt").write_bytes(text.encode())
@@ -144,6 +180,20 @@ def test_the_library_names_what_it_could_not_use(folder: pathlib.Path) -> None:
     declined = gophercite.answer("What is by the harbour?", folder / "broken.pdf", None)
     assert declined.reason == (
         "the only page that was found cannot be read: can't be read as a PDF: PDFSyntaxError"
+    )
+
+
+def test_of_two_documents_with_one_id_the_first_is_kept(tmp_path: pathlib.Path) -> None:
+    one, other, same = (tmp_path / f"{name}.jsonl" for name in ("one", "other", "same"))
+    one.write_text('{"id": "1", "title": "T", "text": "A lighthouse of 1874."}\n')
+    other.write_text('{"id": "1", "title": "T", "text": "A windmill of 1902."}\n')
+    same.write_text('{"id": "1", "title": "Title", "text": "A lighthouse of 1874."}\n')
+    found = gophercite.answer("When was the lighthouse built?", [one, same, other], None)
+    assert found.citations[0].quote == "A lighthouse of 1874."
+    (left_out,) = found.left_out
+    assert left_out.document == f"{other}:1"
+    assert left_out.reason == (
+        f"field 'id': '1' is already the id of a document of {one} with another text"
     )
 
 

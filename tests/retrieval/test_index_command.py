@@ -65,6 +65,24 @@ def test_a_document_in_two_files_stays_until_it_has_left_both(
     assert run(capsys, index, one) == ([0, 0, 1, 1], [*"ac"])
 
 
+def test_two_documents_with_one_id_do_not_replace_each_other(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index, one, other = (tmp_path / name for name in ("i.db", "one.jsonl", "other.jsonl"))
+    write_lines(one, "12")
+    write_lines(other, "23", "A lighthouse.")
+    assert run(capsys, index, tmp_path) == ([3, 0, 0, 0], [*"123"])
+    assert run(capsys, index, tmp_path) == ([0, 0, 3, 0], [*"123"])
+    assert cli.main(["index", str(tmp_path), "--out", str(index)]) == 1
+    said = capsys.readouterr().out
+    assert f"other.jsonl:1: field 'id': '2' is already the id of a document of {one} with" in said
+    # When the first has left, there is room for the other.
+    write_lines(one, "1")
+    assert run(capsys, index, tmp_path) == ([0, 1, 2, 0], [*"123"])
+    with DocumentIndex(index) as opened:
+        assert opened.document("2").text == "A lighthouse."
+
+
 def test_what_cannot_be_read_stays_as_it_was(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,10 +95,13 @@ def test_what_cannot_be_read_stays_as_it_was(
     note.write_bytes(b"\x00" * 100)  # no text
     assert run(capsys, index, tmp_path)[1] == ["a", "b", "note.txt"]
     # An empty file can be read: it has no documents. Nor has a line that is no record.
-    note.write_text("")
+    note.write_text("\n")
     lines.write_bytes(gzip.compress(b'{"id": "a", "title": "T", "text": "A windmill."}\nb\n'))
     assert run(capsys, index, tmp_path) == ([0, 0, 1, 2], ["a"])
     lines.write_bytes(b"")
+    note.write_text("A lighthouse.")
+    assert run(capsys, index, tmp_path) == ([1, 0, 0, 1], ["note.txt"])
+    note.write_text("")
     assert run(capsys, index, tmp_path) == ([0, 0, 0, 1], [])
 
 

@@ -25,6 +25,7 @@ def test_two_processes_never_write_one_file(tmp_path: pathlib.Path) -> None:
         (b'{"question_id": "q"}\nnonsense\n', None, "answers.jsonl:2"),
         (b"[]\n", None, "answers.jsonl:1"),
         (b'{"question_id": "q"}\n', None, "answers.run.json"),
+        (b'{"one": "line, which a tool wrote without a line feed"}', None, "answers.run.json"),
         (b"", b"{", "is not JSON"),
         (b"", b'{"seed": 1}', "seed = 1, not 0"),
     ],
@@ -39,6 +40,23 @@ def test_a_file_that_can_t_be_gone_on_with_stays_as_it_is(
     with pytest.raises(ResultFileError, match=said):
         ResultFile(path, {"seed": 0})
     assert path.read_bytes() == content
+
+
+def test_half_a_line_is_removed(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with ResultFile(path, {"seed": 0}):
+        pass
+    path.write_bytes(b'{"question_id": "q", "cla')  # killed while it wrote its first result
+    with ResultFile(path, {"seed": 0}) as answers:
+        assert answers.done == set()
+    assert path.read_bytes() == b""
+
+
+def test_a_name_that_promises_compression_is_refused(tmp_path: pathlib.Path) -> None:
+    for path in (tmp_path / "answers.jsonl.gz", f"{BUCKET}/runs/answers.jsonl.gz"):
+        with pytest.raises(ResultFileError, match=r"jsonl\.gz: .* without \.gz"):
+            ResultFile(path, {"seed": 0})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_in_a_bucket_lines_are_objects_of_their_own() -> None:
@@ -61,3 +79,6 @@ def test_in_a_bucket_lines_are_objects_of_their_own() -> None:
         storage.write(f"{name}.parts/00000004.jsonl", b'{"question_id": "t"}\n')
         assert [result["question_id"] for result in read_results(path)][-1] == "t"
         assert files_in(f"{BUCKET}/nowhere") == []
+        storage.write("runs/foreign.jsonl", b"{}")  # it would be overwritten at the end
+        with pytest.raises(ResultFileError, match=r"is not empty, but foreign\.run\.json"):
+            ResultFile(f"{BUCKET}/runs/foreign.jsonl", {"seed": 0})
