@@ -71,11 +71,17 @@ def test_info_of_model_folder(
 def test_info_of_run_folder(
     tmp_path: pathlib.Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    describe_run(tmp_path, Transformer(CONFIG), vocabulary, {})
+    provenance = {"\x1b[2J\x9b1m": "\x9b31m\u202e"}  # what controls terminals
+    describe_run(tmp_path, Transformer(CONFIG), vocabulary, provenance)
     assert cli.main(["info", str(tmp_path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["checkpoints"] == []
     assert result["best_checkpoint"] is None
+    assert result["provenance"] == provenance
+    assert cli.main(["info", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert r'  \u001b[2J\u009b1m: "\u009b31m\u202e"' in shown
+    assert shown.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize(

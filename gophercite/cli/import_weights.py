@@ -104,6 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _import(options: argparse.Namespace) -> Any:
     """Imports a checkpoint, depending on the kind of source."""
+    from gophercite.storage import is_remote
     from gophercite.weights.checkpoint import WeightsError
     from gophercite.weights.gguf import import_gguf, is_gguf
     from gophercite.weights.hugging_face import import_weights
@@ -112,6 +113,10 @@ def _import(options: argparse.Namespace) -> Any:
     from gophercite.weights.t5x_bridged import import_bridged
     from gophercite.weights.t5x_checkpoint import is_t5x
 
+    if is_remote(options.source):
+        raise WeightsError(
+            f"{options.source}: checkpoints are read from a disk: copy this one there first"
+        )
     if is_peft(options.source):
         if options.base is None:
             raise WeightsError(

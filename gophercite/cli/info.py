@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from gophercite.cli.arguments import add_command
-from gophercite.cli.output import DONE, RefusedError, print_json
+from gophercite.cli.output import DONE, RefusedError, print_json, print_text
+from gophercite.storage.json_fields import printable
 
 
 def add(commands: Any) -> None:
@@ -49,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
     for title in ("architecture", "provenance"):
         print(f"{title}:")
         for name, value in result[title].items():
-            print(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
+            # Whoever made the folder chose names and texts, which must not control the terminal.
+            print_text(printable(f"  {name}: {json.dumps(value, ensure_ascii=False)}"))
     for title in ("base", "files", "checkpoints", "best_checkpoint"):
         if title in result:
             print(f"{title.replace('_', ' ')}: {json.dumps(result[title])}")

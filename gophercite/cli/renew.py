@@ -27,9 +27,14 @@ def run(options: argparse.Namespace) -> int:
     import pathlib
 
     from gophercite.model_folders import description
+    from gophercite.storage import is_remote
     from gophercite.vocabularies import VocabularyError
     from gophercite.vocabularies.loading import renew_vocabulary
 
+    if is_remote(options.folder):
+        raise RefusedError(
+            f"{options.folder}: only folders on a disk are renewed: copy it there first"
+        )
     folder = pathlib.Path(options.folder)
     is_model = (folder / description.DESCRIPTION).exists() or not folder.is_dir()
     try:

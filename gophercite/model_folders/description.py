@@ -24,7 +24,7 @@ from gophercite.model_folders.tensors import Stored, TensorFileError
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.storage import StorageError, is_remote, naming_storage, write_file
-from gophercite.storage.json_fields import describe
+from gophercite.storage.json_fields import decode_json, describe
 from gophercite.vocabularies import Vocabulary, VocabularyError
 from gophercite.vocabularies.listing import LISTING
 from gophercite.vocabularies.loading import renew_vocabulary
@@ -180,7 +180,7 @@ def _read_json(path: epath.Path) -> dict[str, Any]:
     try:
         with naming_storage(path):
             text = path.read_text()
-        value = json.loads(text) if text.strip() else None
+        value = decode_json(text) if text.strip() else None
     except (FileNotFoundError, NotADirectoryError):
         raise ModelFolderError(
             f"{path.parent}: not a model folder: there is no {DESCRIPTION} in it"

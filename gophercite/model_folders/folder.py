@@ -58,6 +58,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.storage import files_in, is_remote, local_copy, whole_folder
 from gophercite.storage.checkpoint_steps import CHECKPOINTS
 from gophercite.vocabularies import Vocabulary, load_vocabulary
+from gophercite.vocabularies.end_tokens import check_end_tokens
 
 __all__ = [
     "STEM",
@@ -271,7 +272,9 @@ def read_vocabulary(folder: epath.PathLike) -> Vocabulary:
 def _read_vocabulary(path: epath.Path, description: Description) -> Vocabulary:
     with naming(str(path)), local_copy(path) as local:
         check_vocabulary(local, description)
-        return load_vocabulary(local)
+        vocabulary = load_vocabulary(local)
+        check_end_tokens(vocabulary, description.config.vocab_size)
+        return vocabulary
 
 
 def _read_stored(

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from gophercite.models.config_checks import check_config, require
+from gophercite.models.config_checks import check_config, is_positive, require
 
 Activation = Literal["gelu", "gelu_exact", "silu", "relu"]
 NormKind = Literal["rms", "layer"]
@@ -37,13 +37,13 @@ class RopeScaling:
         """Checks the factors.
 
         Raises:
-          ValueError: a field (named in the message) is not above 0, or the factors are in the wrong
-            order.
+          ValueError: a field (named in the message) is not a finite number above 0, or the factors
+            are in the wrong order.
         """
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            fits = isinstance(value, int | float) and value > 0
-            require(fits, f"rope_scaling.{field.name}", value, "a number above 0")
+            right = "a finite number above 0"
+            require(is_positive(value), f"rope_scaling.{field.name}", value, right)
         require(
             self.high_frequency_factor > self.low_frequency_factor,
             "rope_scaling.high_frequency_factor",

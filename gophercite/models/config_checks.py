@@ -1,5 +1,6 @@
 """Checks an architecture's settings; errors name the field."""
 
+import math
 import typing
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,18 @@ _OPTIONAL_POSITIVE = ("query_pre_attn_scalar", "attention_softcap", "logit_softc
 _BY_LAYER = ("rope_theta", "rope_interpolation", "window")
 _CHOICES = ("activation", "norm", "position", "attention_kernel")
 _DTYPES = ("bfloat16", "float32")
+_TOO_LARGE = 2**31  # positions and shapes are 32-bit integers
+_MOST_LAYERS = 1000  # a larger claim would only fill the memory
+_LONGEST = 80  # characters of a wrong value in a message
 _EVEN_SHARE = "1, or a fraction of head_dim that gives an even number of channels"
 
 
 def require(holds: bool, field: str, value: object, right: str) -> None:
     """Raises a ValueError that names the field and a correct value, unless `holds`."""
     if not holds:
-        raise ValueError(f"TransformerConfig.{field} = {value!r}: must be {right}")
+        shown = repr(value)
+        shown = shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
+        raise ValueError(f"TransformerConfig.{field} = {shown}: must be {right}")
 
 
 def check_config(config: "TransformerConfig") -> None:
@@ -48,23 +54,33 @@ def check_config(config: "TransformerConfig") -> None:
     _check_kernel(config)
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and value > 0
+def is_positive(value: object) -> bool:
+    """Whether a value is a finite number above 0; whole numbers beyond all floats are not."""
+    try:
+        return isinstance(value, int | float) and value > 0 and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 1 <= value < _TOO_LARGE
 
 
 def _check_sizes(config: "TransformerConfig") -> None:
     for name in (*_SIZES, *_OPTIONAL_SIZES):
         value = getattr(config, name)
-        fits = type(value) is int and value >= 1
         missing = value is None and name in _OPTIONAL_SIZES
-        require(fits or missing, name, value, "a whole number, at least 1")
+        right = f"a whole number, at least 1 and below {_TOO_LARGE}"
+        require(_is_size(value) or missing, name, value, right)
+    layers = config.num_layers
+    require(layers <= _MOST_LAYERS, "num_layers", layers, f"at most {_MOST_LAYERS}")
     remat_every = config.remat_every
     fits = type(remat_every) is int and remat_every >= 0
     require(fits, "remat_every", remat_every, "a whole number, 0 for none")
     for name in (*_POSITIVE, *_OPTIONAL_POSITIVE):
         value = getattr(config, name)
         missing = value is None and name in _OPTIONAL_POSITIVE
-        require(_is_positive(value) or missing, name, value, "a number above 0")
+        require(is_positive(value) or missing, name, value, "a finite number above 0")
     require(
         config.num_heads % config.kv_heads == 0,
         "num_kv_heads",
@@ -93,11 +109,10 @@ def _check_by_layer(config: "TransformerConfig") -> None:
             )
         for one in value if isinstance(value, tuple) else (value,):
             if name == "window":
-                fits = one is None or (type(one) is int and one >= 1)
-                right = "a whole number of tokens, at least 1, or None for all"
-                require(fits, name, one, right)
+                right = f"a whole number of tokens from 1 to {_TOO_LARGE - 1}, or None for all"
+                require(one is None or _is_size(one), name, one, right)
             else:
-                require(_is_positive(one), name, one, "a number above 0")
+                require(is_positive(one), name, one, "a finite number above 0")
 
 
 def _check_positions(config: "TransformerConfig") -> None:

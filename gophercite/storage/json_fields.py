@@ -147,6 +147,24 @@ class JsonFields:
         return value
 
 
+def decode_json(text: str) -> Any:
+    """Decodes JSON of an untrusted file.
+
+    Raises:
+      ValueError: the text is not JSON, or has a string with a lone surrogate, which can be neither
+        written nor the name of anything.
+      RecursionError: it is nested too deeply.
+    """
+    value = json.loads(text)
+    if "\\u" in text:  # else there can be none
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            lone = error.object[error.start]
+            raise ValueError(f"it holds the lone surrogate {lone!r}") from None
+    return value
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Returns the candidate that `name` may be a misspelling of, if any."""
     matches = difflib.get_close_matches(name, sorted(candidates), n=1, cutoff=0.75)
@@ -157,7 +175,10 @@ def describe(value: object) -> str:
     """Names the kind of a JSON value and shows its beginning."""
     kinds = {dict: "the object", list: "the list", str: "the string", bool: "", type(None): ""}
     kind = kinds.get(type(value), "the number")
-    shown = json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        shown = json.dumps(value, ensure_ascii=False, default=repr)
+    except TypeError:  # an object from msgpack, whose names may be of any type
+        shown = repr(value)
     return f"{kind} {printable(shown if len(shown) <= 40 else shown[:40] + '…')}".strip()
 
 

@@ -42,7 +42,7 @@ def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pa
         with _whole_objects(epath.Path(folder), last) as local:
             yield local
         return
-    folder = pathlib.Path(folder).absolute()
+    folder = pathlib.Path(os.path.realpath(folder))  # a link stays; what it refers to is replaced
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -52,14 +52,24 @@ def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pa
     try:
         yield unfinished
         if folder.exists():
-            replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
-            folder.rename(replaced)
-            unfinished.rename(folder)
-            shutil.rmtree(replaced)
+            _swap(folder, unfinished)
         else:
             unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _swap(folder: pathlib.Path, finished: pathlib.Path) -> None:
+    """Replaces a folder by a finished one; after an interruption it is one of the two."""
+    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
+    try:
+        folder.rename(replaced)
+        finished.rename(folder)
+    finally:
+        if folder.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            replaced.rename(folder)
 
 
 @contextlib.contextmanager

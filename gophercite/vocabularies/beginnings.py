@@ -9,6 +9,7 @@ import pathlib
 
 import tokenizers
 
+from gophercite.vocabularies.library_errors import naming_library_errors
 from gophercite.vocabularies.tokenizer_config import read_special_tokens
 from gophercite.vocabularies.vocabulary import VocabularyError
 
@@ -19,9 +20,11 @@ def token_before_texts(tokenizer: tokenizers.Tokenizer) -> int | None:
     """The token that a tokenizer's `post_processor` puts before every text, or None.
 
     Raises:
-      VocabularyError: it puts several tokens there.
+      VocabularyError: it puts several tokens there, or one that it doesn't have, or it fails.
     """
-    encoding = tokenizer.encode("a")
+    encoding = naming_library_errors(
+        lambda: tokenizer.encode("a"), "the tokenizer can't encode even the text 'a'"
+    )
     marked = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
     before = [id for id, _ in itertools.takewhile(lambda token: token[1], marked)]
     if len(before) > 1:
@@ -29,7 +32,14 @@ def token_before_texts(tokenizer: tokenizers.Tokenizer) -> int | None:
             f"the tokenizer begins texts with {len(before)} tokens of its own ({before}): only one "
             "is supported"
         )
-    return before[0] if before else None
+    if not before:
+        return None
+    if tokenizer.id_to_token(before[0]) is None:
+        raise VocabularyError(
+            f"the tokenizer begins texts with token {before[0]}, which it doesn't have: correct "
+            "the ids in `post_processor`"
+        )
+    return before[0]
 
 
 def adds_bos_token(folder: pathlib.Path) -> bool:
@@ -40,13 +50,15 @@ def adds_bos_token(folder: pathlib.Path) -> bool:
         `tokenizer_config.json`; without either file, they do.
 
     Raises:
-      VocabularyError: one of the files can't be read.
+      VocabularyError: one of the files can't be read or used; the message names it.
     """
     path = folder / TOKENIZER_JSON
     if not path.exists():
         return read_special_tokens(folder).add_bos_token is not False
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain `Exception`
-        raise VocabularyError(f"{path}: this is not a tokenizer.json ({error})") from None
-    return token_before_texts(tokenizer) is not None
+        tokenizer = naming_library_errors(
+            lambda: tokenizers.Tokenizer.from_file(str(path)), "this is not a tokenizer.json"
+        )
+        return token_before_texts(tokenizer) is not None
+    except VocabularyError as error:
+        raise VocabularyError(f"{path}: {error}") from None

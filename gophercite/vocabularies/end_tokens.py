@@ -39,6 +39,23 @@ def read_end_tokens(folder: pathlib.Path) -> tuple[int, ...]:
     return ()
 
 
+def check_end_tokens(vocabulary: Vocabulary, rows: int) -> None:
+    """Checks the tokens that end an answer against a model.
+
+    Args:
+      vocabulary: the tokenizer; without the model it can't know about tokens that it doesn't spell.
+      rows: number of rows in the model's embedding.
+
+    Raises:
+      VocabularyError: one of them has no row.
+    """
+    if (last := max(vocabulary.other_eos_ids, default=0)) >= rows:
+        raise VocabularyError(
+            f"{_FIELD} names token {last}, but the embedding has only {rows} rows: correct it in "
+            f"{' or '.join(_NAMES)}"
+        )
+
+
 def end_tokens(vocabulary: Vocabulary) -> int | list[int]:
     """The value of `eos_token_id` in a model's configuration: one id, or several."""
     several = [vocabulary.eos_id, *vocabulary.other_eos_ids]

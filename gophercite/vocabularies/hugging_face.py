@@ -11,6 +11,7 @@ import tokenizers
 
 from gophercite.vocabularies.beginnings import TOKENIZER_JSON, token_before_texts
 from gophercite.vocabularies.end_tokens import write_end_tokens
+from gophercite.vocabularies.library_errors import naming_library_errors
 from gophercite.vocabularies.prompt_form import PromptForm
 from gophercite.vocabularies.tokenizer_config import (
     CONFIG_NAME,
@@ -27,6 +28,7 @@ from gophercite.vocabularies.vocabulary import (
 
 FILE_NAME = TOKENIZER_JSON
 
+_RARE = "a \u2603\U0010fffd"  # a letter, and characters for which few tokenizers have a token
 _SPACE = "\u2581"  # metaspace models' character for a space
 
 # Names of special tokens in use, for tokenizers that come without `tokenizer_config.json`.
@@ -76,6 +78,7 @@ class HuggingFaceVocabulary(Vocabulary):
         self.splits_words, self.word = _splits_before_spaces(settings), _UP_TO_A_SPACE
         # `</s>` in a page must not end the response.
         self._tokenizer.encode_special_tokens = True
+        self._tokenize(_RARE)  # fails now, and not with some page, if the tokenizer can't
 
         token_bytes = _bytes_of_tokens(self._tokenizer, settings)
         super().__init__(token_bytes, _byte_ids(self._tokenizer, settings))
@@ -120,7 +123,10 @@ class HuggingFaceVocabulary(Vocabulary):
             form.write(folder)
 
     def _tokenize(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        encode = self._tokenizer.encode
+        return naming_library_errors(
+            lambda: encode(text, add_special_tokens=False).ids, "the tokenizer can't encode a text"
+        )
 
     def _special_id(self, name: str | None, customary: tuple[str, ...]) -> int | None:
         if name is not None:
@@ -138,14 +144,14 @@ def _read_tokenizer(tokenizer_json: str) -> tuple[dict[str, Any], bool, tokenize
     Returns:
       Its settings, whether it had such a space, and the tokenizer.
     """
-    try:
+
+    def read() -> tuple[dict[str, Any], bool, tokenizers.Tokenizer]:
         settings = json.loads(tokenizer_json)
         had_dummy_prefix = _remove_dummy_prefix(settings)
         settings["truncation"] = settings["padding"] = None
-        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(settings))
-    except Exception as error:  # the library raises plain `Exception`
-        raise VocabularyError(f"this is not a tokenizer.json ({error})") from None
-    return settings, had_dummy_prefix, tokenizer
+        return settings, had_dummy_prefix, tokenizers.Tokenizer.from_str(json.dumps(settings))
+
+    return naming_library_errors(read, "this is not a tokenizer.json")
 
 
 def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:

@@ -123,6 +123,11 @@ def _read_proto(model: bytes) -> sentencepiece_model_pb2.ModelProto:
         raise VocabularyError(f"this is not a SentencePiece model ({error})") from None
     if not proto.pieces:
         raise VocabularyError("this is not a SentencePiece model: it has no pieces")
+    for id, piece in enumerate(proto.pieces):
+        if not isinstance(piece.piece, str):  # protobuf gives bytes where a text is none
+            raise VocabularyError(
+                f"the SentencePiece model's piece {id} is not text in UTF-8: {piece.piece!r}"
+            )
     if not proto.normalizer_spec.escape_whitespaces:
         raise VocabularyError(
             f"the SentencePiece model does not write spaces as {SPACE!r} (escape_whitespaces is "

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gophercite.storage.json_fields import describe
+from gophercite.storage.json_fields import decode_json, describe
 from gophercite.vocabularies.vocabulary import Vocabulary, VocabularyError
 
 CONFIG_NAME = "tokenizer_config.json"
@@ -73,7 +73,9 @@ def read_chat_template(folder: pathlib.Path) -> str | None:
             raise VocabularyError(f"{path}: is not text in UTF-8 ({error})") from None
     template = read_object(folder / CONFIG_NAME).get("chat_template")
     if isinstance(template, list):  # a list of objects with names
-        named = {each.get("name"): each for each in template if isinstance(each, dict)}
+        if not all(isinstance(each, dict) and type(each.get("name")) is str for each in template):
+            raise _wrong(folder, "chat_template", "a template, or a list of named ones", template)
+        named = {each["name"]: each for each in template}
         template = named.get("default", {}).get("template")
     if template is not None and not isinstance(template, str):
         raise _wrong(folder, "chat_template", "a template", template)
@@ -123,7 +125,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = decode_json(path.read_text("utf-8"))
     except OSError as error:
         raise VocabularyError(f"{path}: can't be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

@@ -46,7 +46,7 @@ def read_architecture(value: object) -> TransformerConfig:
         missing or of the wrong type; the message names the field.
     """
     fields = JsonFields(value, None, Counter())
-    family = fields.text("model_type")
+    family = fields.text("model_type", raw=True)
     if family not in _FAMILIES:
         known = ", ".join(sorted(_FAMILIES))
         raise fields.error("model_type", f"{family!r} is not among the known ones ({known})")
@@ -171,7 +171,8 @@ def _gemma(fields: JsonFields, kinds: list[str], **own: Any) -> TransformerConfi
     """The settings that Gemma 2 and 3 share."""
     _refuse(fields, "attention_bias", "a Gemma with biases is not known")
     _require_even_split(fields)
-    if "hidden_act" in fields and fields.text("hidden_act") != fields.text("hidden_activation"):
+    names = ("hidden_act", "hidden_activation")
+    if "hidden_act" in fields and len({fields.text(name, raw=True) for name in names}) > 1:
         raise fields.error("hidden_act", "is not what hidden_activation says")
     fields.integer("head_dim")
     config = _config(
@@ -348,7 +349,7 @@ def _require_even_split(fields: JsonFields) -> None:
 
 
 def _activation(fields: JsonFields, name: str) -> Activation:
-    activation = fields.text(name)
+    activation = fields.text(name, raw=True)
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise fields.error(name, f"{activation!r} is not among the known ones ({known})")

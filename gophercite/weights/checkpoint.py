@@ -1,6 +1,5 @@
 """The tensors of a Hugging Face folder: `model.safetensors`, or several files with an index."""
 
-import json
 import math
 import os
 import pathlib
@@ -9,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gophercite.model_folders.tensor_files import CHUNK_BYTES, DTYPES, StoredTensor, TensorFile
-from gophercite.storage.json_fields import describe
+from gophercite.storage.json_fields import decode_json, describe
 
 _SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -121,13 +120,14 @@ def read_json(path: pathlib.Path) -> object:
     """Decodes a JSON file.
 
     Raises:
-      WeightsError: there is no such file, it can't be read, or it is not JSON.
+      WeightsError: there is no such file, it can't be read, it is not JSON, or it has a string that
+        is no text.
     """
     try:
         text = path.read_text("utf-8")
         if not text.strip():
             raise WeightsError(f"{path}: the file is empty")
-        return json.loads(text)
+        return decode_json(text)
     except WeightsError:
         raise
     except (FileNotFoundError, NotADirectoryError):

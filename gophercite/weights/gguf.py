@@ -21,6 +21,7 @@ from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.gguf_file import MAGIC, GGUFFile, GGUFTensors
 from gophercite.weights.gguf_tokenizer import read_tokenizer
 from gophercite.weights.importing import Dtype, Source, make_model_folder
+from gophercite.weights.layer_windows import read_layers
 from gophercite.weights.names import GGUF_NAMES
 
 _EMBEDDING, _UNEMBEDDING, _ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
@@ -145,7 +146,7 @@ def _provenance(file: GGUFFile) -> dict[str, Any]:
 def _architecture(file: GGUFFile) -> TransformerConfig:
     """The architecture in a file's metadata; a `ValueError` names the key."""
     fields = JsonFields(file.fields, None, collections.Counter())
-    arch = fields.text("general.architecture")
+    arch = fields.text("general.architecture", raw=True)
     if arch not in _FAMILIES:
         known = ", ".join(sorted(_FAMILIES))
         raise fields.error(
@@ -155,7 +156,8 @@ def _architecture(file: GGUFFile) -> TransformerConfig:
         own = key.removeprefix(f"{arch}.")
         if own != key and own not in _KEYS:
             raise fields.error(key, "is not known, and may say that the model computes otherwise")
-    config = _common(file, fields, arch) | _rope(file, fields, arch)
+    config = _common(file, fields, arch)
+    config |= _rope(file, fields, arch, config)
     if arch in _GEMMAS:
         config |= _gemma(fields, arch, config)
     elif f"{arch}.attention.sliding_window" in fields:
@@ -167,9 +169,9 @@ def _common(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
     """Sizes and other settings that most families share."""
     if _EMBEDDING not in file.names:
         raise ValueError(f"tensor {_EMBEDDING!r} is missing")
-    width, heads = (
-        fields.integer(f"{arch}.{key}") for key in ("embedding_length", "attention.head_count")
-    )
+    width = fields.integer(f"{arch}.embedding_length")
+    if (heads := fields.integer(f"{arch}.attention.head_count")) < 1:
+        raise fields.error(f"{arch}.attention.head_count", f"{heads} must be at least 1")
     of_heads = [
         fields.integer(f"{arch}.{key}")
         for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")
@@ -187,7 +189,7 @@ def _common(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
         "model_type": _FAMILIES[arch],
         "vocab_size": file.shape(_EMBEDDING)[0],
         "hidden_size": width,
-        "num_hidden_layers": fields.integer(f"{arch}.block_count"),
+        "num_hidden_layers": read_layers(fields, f"{arch}.block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": fields.integer(kv_heads) if kv_heads in fields else heads,
         "intermediate_size": fields.integer(f"{arch}.feed_forward_length"),
@@ -199,21 +201,27 @@ def _common(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
     }
 
 
-def _rope(file: GGUFFile, fields: JsonFields, arch: str) -> dict[str, Any]:
+def _rope(file: GGUFFile, fields: JsonFields, arch: str, common: dict[str, Any]) -> dict[str, Any]:
     """The rotation's base and scaling."""
     base = fields.optional_number(f"{arch}.rope.freq_base")
-    kind = fields.optional_text(f"{arch}.rope.scaling.type") or "none"
+    of_type, of_factor = f"{arch}.rope.scaling.type", f"{arch}.rope.scaling.factor"
+    kind = "linear" if of_factor in fields else "none"  # llama.cpp's default
+    if of_type in fields:
+        kind = fields.text(of_type, raw=True)
     if kind not in ("none", "linear"):
-        raise fields.error(
-            f"{arch}.rope.scaling.type", f"{kind!r} is not among the known ones (none, linear)"
-        )
+        raise fields.error(of_type, f"{kind!r} is not among the known ones (none, linear)")
     scaling: dict[str, Any] | None = None
     if kind == "linear":
-        factor = fields.optional_number(f"{arch}.rope.scaling.factor")
-        scaling = {"rope_type": "linear", "factor": factor}
+        scaling = {"rope_type": "linear", "factor": fields.optional_number(of_factor)}
     if _ROPE_FACTORS in file.names:
         if arch != "llama" or scaling is not None:
             raise ValueError(f"tensor {_ROPE_FACTORS!r} is known of llama without scaling only")
+        shape, pairs = file.shape(_ROPE_FACTORS), _head_dim(common) // 2
+        if shape != (pairs,):
+            raise ValueError(
+                f"tensor {_ROPE_FACTORS!r} has the shape {list(shape)}, must be [{pairs}]: a "
+                "factor for each pair of channels"
+            )
         scaling = _llama_3_scaling(file, base or 1e4)
     return {"rope_theta": base or 1e4, "rope_scaling": scaling}
 
@@ -240,10 +248,16 @@ def _llama_3_scaling(file: GGUFFile, base: float) -> dict[str, Any]:
     }
 
 
+def _head_dim(common: dict[str, Any]) -> int:
+    """Width of a head; the model's width is shared out if the file doesn't give it."""
+    own: int | None = common.get("head_dim")
+    return own or common["hidden_size"] // common["num_attention_heads"]
+
+
 def _gemma(fields: JsonFields, arch: str, common: dict[str, Any]) -> dict[str, Any]:
     """Gemma's additional settings, including those that are constants in llama.cpp."""
     layers, every = common["num_hidden_layers"], _WINDOW_EVERY[arch]
-    of_head = common.get("head_dim") or common["hidden_size"] // common["num_attention_heads"]
+    of_head = _head_dim(common)
     if layers == _LAYERS_OF_27B[arch]:
         of_head = common["hidden_size"] // common["num_attention_heads"]
     own: dict[str, Any] = {

@@ -5,6 +5,7 @@ the file's length before it is used: no allocation or loop depends on a count th
 not hold. The `gguf` package decodes the blocks.
 """
 
+import itertools
 import math
 import mmap
 import os
@@ -62,6 +63,11 @@ class _Stored(NamedTuple):
     start: int
     row_bytes: int
 
+    @property
+    def end(self) -> int:
+        """Offset of the first byte after it."""
+        return self.start + math.prod(self.shape[:-1]) * self.row_bytes
+
 
 class GGUFFile:
     """A GGUF file: its metadata, and its tensors as float32.
@@ -93,6 +99,7 @@ class GGUFFile:
         header = _Header(self.path, self._bytes)
         self.fields, infos, data = header.read()
         self._tensors = {name: self._checked(name, info, data) for name, info in infos.items()}
+        self._refuse_shared_bytes()
 
     @property
     def names(self) -> frozenset[str]:
@@ -147,13 +154,23 @@ class GGUFFile:
                 f"rows come in blocks of {block}"
             )
         row_bytes = shape[-1] // block * block_bytes
-        end = data + info.offset + math.prod(shape[:-1]) * row_bytes
-        if end > len(self._bytes):
+        stored = _Stored(kind.name, shape, data + info.offset, row_bytes)
+        if stored.end > len(self._bytes):
             raise WeightsError(
-                f"{self.place(name)} ends at byte {end}, the file at {len(self._bytes)}: it is cut "
-                "short or damaged"
+                f"{self.place(name)} ends at byte {stored.end}, the file at {len(self._bytes)}: it "
+                "is cut short or damaged"
             )
-        return _Stored(kind.name, shape, data + info.offset, row_bytes)
+        return stored
+
+    def _refuse_shared_bytes(self) -> None:
+        """Refuses tensors that overlap: a short file could describe a model of any size."""
+        by_start = sorted(self._tensors.items(), key=lambda item: item[1].start)
+        for (before, first), (name, second) in itertools.pairwise(by_start):
+            if second.start < first.end:
+                raise WeightsError(
+                    f"{self.place(name)} begins at byte {second.start}, before tensor {before!r} "
+                    f"ends ({first.end}): tensors can't overlap"
+                )
 
 
 class GGUFTensors:
@@ -259,8 +276,14 @@ class _Header:
             shape = tuple(self._scalar("<Q") for _ in range(dimensions))[::-1]
             infos[name] = _Info(self._scalar("<I"), shape, self._scalar("<Q"))
         alignment = fields.get("general.alignment", _ALIGNMENT)
-        if type(alignment) is not int or alignment < 1:
-            raise self._damaged(f"general.alignment is {alignment!r}")
+        if type(alignment) is not int or alignment < 1 or alignment.bit_count() != 1:
+            raise self._damaged(f"general.alignment is {alignment!r}, not a power of two")
+        for name, info in infos.items():
+            if info.offset % alignment:
+                raise self._damaged(
+                    f"tensor {name!r} begins {info.offset} bytes after the header, not at a "
+                    f"multiple of {alignment}"
+                )
         return fields, infos, -(-self._at // alignment) * alignment
 
     def _value(self, kind: int, depth: int = 0) -> Any:

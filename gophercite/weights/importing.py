@@ -16,7 +16,8 @@ from gophercite.model_folders.folder import STEM, Description, describe_model, u
 from gophercite.model_folders.tensors import Stream, write_streams
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
-from gophercite.vocabularies import Vocabulary
+from gophercite.vocabularies import Vocabulary, VocabularyError
+from gophercite.vocabularies.end_tokens import check_end_tokens
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.names import LAYERS, Place, TensorNames
 
@@ -143,8 +144,8 @@ def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
         shapes |= dict.fromkeys(sources, place.tensor_shape(own))
     _refuse_any(source.folder, shapes.keys() - tensors.names, "is missing")
     derived = {name for name in tensors.names if name.endswith(names.derived)}
-    if config.tied_embeddings and (head := names.places["unembed/kernel"].tensor) in tensors.names:
-        _check_same(tensors, names.places["embed/embedding"].tensor, head)
+    head = names.places["unembed/kernel"].tensor
+    if config.tied_embeddings and head in tensors.names:
         derived.add(head)
     surplus = tensors.names - shapes.keys() - derived - set(others)
     _refuse_any(source.folder, surplus, "has no place in the architecture")
@@ -154,6 +155,8 @@ def _plan(source: Source, others: Collection[str]) -> dict[str, _Parameter]:
                 f"{tensors.place(tensor)} has the shape {list(found)}, {source.described_by} makes "
                 f"it {list(expected)}"
             )
+    if head in derived:
+        _check_same(tensors, names.places["embed/embedding"].tensor, head)
     return plan
 
 
@@ -194,6 +197,10 @@ def _check_vocabulary(source: Source) -> None:
             f"{source.folder}: the tokenizer has {size} tokens, the embedding only {rows} rows: "
             "they are not of one model"
         )
+    try:
+        check_end_tokens(source.vocabulary, rows)
+    except VocabularyError as error:
+        raise WeightsError(f"{source.folder}: {error}") from None
 
 
 def _lossless(tensors: Tensors, parameters: dict[str, _Parameter]) -> Dtype:

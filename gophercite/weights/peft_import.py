@@ -151,7 +151,14 @@ def merge_adapters(
             fused = own.place.fused
             columns = fused.columns(matrix.shape[1], config.num_heads) if fused else [slice(None)]
             own_b = np.concatenate([b[part] for part in columns])
-            matrix += settings.scale(module, len(a)) * (a.T @ own_b.T)
+            with np.errstate(over="ignore", invalid="ignore"):  # refused below, by name
+                matrix += settings.scale(module, len(a)) * (a.T @ own_b.T)
+                fits = np.isfinite(matrix.astype(stacks[own.name].dtype)).all()
+            if not fits:
+                raise WeightsError(
+                    f"{source / TENSORS}: module {module!r}: the merged matrix holds a number that "
+                    "is not finite: the adapters or their alpha are too large"
+                )
     for name, stack in changed.items():
         stacks[name] = jnp.asarray(stack, stacks[name].dtype)
     with (source / TENSORS).open("rb") as file:
@@ -249,10 +256,10 @@ def read_pairs(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         tensor = file.tensor(name)
         if match is None:
             raise WeightsError(f"{path}: tensor {name!r} is no adapter of a layer's matrix")
-        if tensor.dtype not in DTYPES or len(tensor.shape) != 2:
+        if tensor.dtype not in DTYPES or len(tensor.shape) != 2 or 0 in tensor.shape:
             raise WeightsError(
                 f"{path}: tensor {name!r} is {tensor.dtype} {list(tensor.shape)}; it must be a "
-                f"matrix of {', '.join(DTYPES)}"
+                f"matrix of {', '.join(DTYPES)} that is not empty"
             )
         values = tensor.mapped().astype(np.float32)
         if not np.isfinite(values).all():

@@ -164,7 +164,7 @@ def _rotation(rope: JsonFields, outside: Rotation, fields: JsonFields) -> Rotati
 
 def _kind(rope: JsonFields) -> str:
     names = [name for name in ("rope_type", "type") if name in rope.values]
-    kinds = {rope.text(name) for name in names}
+    kinds = {rope.text(name, raw=True) for name in names}
     if len(kinds) > 1:
         raise rope.error("type", f"{rope.values['type']!r} is not what rope_type says")
     return kinds.pop() if kinds else "default"

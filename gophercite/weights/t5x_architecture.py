@@ -236,8 +236,9 @@ def _matrix(shapes: Mapping[str, tuple[int, ...]], name: str) -> tuple[int, int]
 
 
 def _check_activations(path: pathlib.Path, activations: Any) -> None:
-    gated = len(activations) == 2 and _LINEAR in activations
-    others = [name for name in activations if name != _LINEAR]
+    named = isinstance(activations, tuple | list) and all(type(n) is str for n in activations)
+    gated = named and len(activations) == 2 and _LINEAR in activations
+    others = [name for name in activations if name != _LINEAR] if named else []
     if len(others) != 1 or not (gated or len(activations) == 1) or others[0] not in ACTIVATIONS:
         raise WeightsError(
             f"{path}: mlp_activations {activations!r} are not computed here: one of "
@@ -270,7 +271,7 @@ def _read_settings(path: pathlib.Path) -> dict[str, Any]:
         if name == "mlp_activations":
             try:
                 settings[name] = ast.literal_eval(value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 raise WeightsError(
                     f"{path}:{number}: {name} = {value[:80]}: must be a tuple of names"
                 ) from None

@@ -30,6 +30,8 @@ TARGET = "target"
 _SPECIFICATION = {"driver", "kvstore"}
 _LARGEST_INDEX = 2**30
 _MOST_DEPTH = 50
+# How many bytes of parameters the files may stand for: compressed, or as zeros that are left out.
+_MOST_FOR_A_BYTE, _ALWAYS_ALLOWED = 16, 16 * 2**20
 FLAX_ARRAY = 1  # the code of Flax's msgpack extension: shape, name of the dtype, bytes
 
 
@@ -42,8 +44,8 @@ class T5XCheckpoint:
       folder: `checkpoint_<step>`.
 
     Raises:
-      WeightsError: the folder is not a T5X checkpoint, or an array's metadata is missing or
-        damaged.
+      WeightsError: the folder is not a T5X checkpoint, an array's metadata is missing or damaged,
+        or the arrays are far larger than the files.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -59,6 +61,7 @@ class T5XCheckpoint:
             if (dtype := self.dtype(name)) not in DTYPES.values():
                 known = ", ".join(known.name for known in DTYPES.values())
                 raise WeightsError(f"{self.place(name)} is {dtype}; {known} are read")
+        self._refuse_more_than_the_files_hold()
 
     @property
     def names(self) -> frozenset[str]:
@@ -97,17 +100,28 @@ class T5XCheckpoint:
             yield leaf.T if transposed else leaf
             return
         shape, chunk = tuple(leaf.shape), _chunk_shape(leaf)
-        if len(shape) < 2:
+        if not shape:
             yield self._read(name, leaf)
             return
-        axis = 1 if transposed else 0
+        axis = 1 if transposed and len(shape) > 1 else 0
         rows = shape[axis]
         row_bytes = self.dtype(name).itemsize * math.prod(shape) // max(1, rows)
         step = max(1, CHUNK_BYTES // max(1, row_bytes) // chunk[axis]) * chunk[axis]
         for start in range(0, rows, step):
             part = slice(start, min(start + step, rows))
-            yield (
-                self._read(name, leaf[:, part]).T if transposed else self._read(name, leaf[part])
+            yield (self._read(name, leaf[:, part]).T if axis else self._read(name, leaf[part]))
+
+    def _refuse_more_than_the_files_hold(self) -> None:
+        """Refuses a small checkpoint of large arrays: it would fill memory and disk with zeros."""
+        described = sum(
+            self.dtype(name).itemsize * math.prod(self.shape(name)) for name in self._leaves
+        )
+        files = (path for path in self._folder.rglob("*") if path.is_file())
+        held = sum(path.stat().st_size for path in files)
+        if described > max(_ALWAYS_ALLOWED, _MOST_FOR_A_BYTE * held):
+            raise WeightsError(
+                f"{self._folder}: describes {described:,} bytes of parameters, its files hold only "
+                f"{held:,}; copy the checkpoint anew"
             )
 
     def _array(self, name: str, leaf: Any) -> Any:
@@ -179,7 +193,7 @@ def _read_target(folder: pathlib.Path) -> Any:
         raise WeightsError(f"{index}: {size:,} bytes are too many for an index")
     try:
         value = msgpack.unpackb(index.read_bytes(), strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a list as a key
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(f"{index}: cut short, damaged, or no msgpack ({reason})") from error
     optimizer = value.get("optimizer") if isinstance(value, dict) else None

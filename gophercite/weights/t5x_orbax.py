@@ -71,7 +71,8 @@ def orbax_arrays(state: pathlib.Path) -> dict[str, dict[str, Any]]:
 def _keys(entry: object, path: pathlib.Path) -> list[str]:
     """The keys that lead to a leaf of the tree."""
     keys = entry.get("key_metadata") if isinstance(entry, dict) else None
-    names = [key.get("key") if isinstance(key, dict) else None for key in keys or ()]
+    listed = keys if isinstance(keys, list) else []
+    names = [key.get("key") if isinstance(key, dict) else None for key in listed]
     if not names or not all(isinstance(name, str) for name in names):
         raise WeightsError(f"{path}: {describe(keys)} are not the keys of a leaf")
     return names  # type: ignore[return-value]

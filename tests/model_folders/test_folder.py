@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from gophercite import cli
 from gophercite.learning.optimizers import adafactor
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.description import contents_digest
@@ -216,6 +217,13 @@ def test_missing_files_are_named(copied: pathlib.Path) -> None:
         load_model(copied.parent / "nowhere")
 
 
+def test_an_end_that_is_no_token_of_the_model_is_named(copied: pathlib.Path) -> None:
+    (copied / "vocabulary" / "generation_config.json").write_text('{"eos_token_id": [1, 384]}')
+    assert cli.main(["renew", str(copied)]) == 0
+    with pytest.raises(ModelFolderError, match=r"eos_token_id names token 384, but .* 384 rows"):
+        load_model(copied)
+
+
 def test_missing_vocabulary_is_named(copied: pathlib.Path) -> None:
     shutil.rmtree(copied / "vocabulary")
     with pytest.raises(ModelFolderError, match="vocabulary"):
@@ -236,14 +244,32 @@ def test_missing_vocabulary_is_named(copied: pathlib.Path) -> None:
             r"'activation': expected 'gelu' or 'gelu_exact' or 'silu' or 'relu'",
         ),
         (("architecture", "num_heads"), 0, r"num_heads"),
+        (("architecture", "d_model"), 10**2200, r"d_model = 1000.*: must be .* below 2147483648"),
+        (("architecture", "num_layers"), 10**9, r"num_layers = 1000000000: must be at most 1000"),
+        (("architecture", "window"), 2**31, r"window = 2147483648: must be"),
+        (("architecture", "rope_theta"), 10**400, r"rope_theta = 1000.*: must be a finite number"),
+        (("architecture", "norm_epsilon"), 10**400, r"norm_epsilon = 1000.*: must be a finite"),
+        (("architecture", "norm_epsilon"), float("inf"), r"norm_epsilon = inf: must be a finite"),
+        (
+            ("architecture", "rope_scaling"),
+            {
+                "factor": 10**400,
+                "low_frequency_factor": 1,
+                "high_frequency_factor": 4,
+                "original_length": 64,
+            },
+            r"rope_scaling.factor = 1000.*: must be a finite",
+        ),
         (("architecture", "d_ff"), 64, r"has the shape \[4, 32, 16\]"),
         (("parameters", "embed/embedding"), 3, r"field 'parameters'"),
         (("parameters", "embed/embedding", "file"), "../other", r"field 'parameters'"),
         (("parameters", "embed/embedding", "file"), "..", r"field 'parameters'"),
         (("parameters", "embed/embedding", "sha256"), 7, r"field 'parameters'"),
+        (("parameters", "embed/embedding", "file"), "\ud800", r"the lone surrogate '\\ud800'"),
         (("parameters", "reward/kernel"), {"file": TENSORS, "sha256": ""}, r"'reward/kernel'"),
         (("provenance",), [], r"field 'provenance'"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_wrong_fields_are_named(
     copied: pathlib.Path, path: tuple[str, ...], value: Any, message: str

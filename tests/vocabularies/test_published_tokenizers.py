@@ -260,11 +260,14 @@ def test_of_several_templates_the_default_one_is_kept(tmp_path: pathlib.Path) ->
     assert load_vocabulary(tmp_path).chat_template == "d"
 
 
-def test_a_template_that_is_none_is_named(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("template", "said"), [(7, "number 7"), ([{"name": []}], "list"), ([{"name": "x"}, 7], "list")]
+)
+def test_a_template_that_is_none_is_named(
+    template: object, said: str, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "tokenizer.json").write_bytes((FOLDER / "qwen" / "tokenizer.json").read_bytes())
-    config = {"eos_token": "<|im_end|>", "chat_template": 7}
+    config = {"eos_token": "<|im_end|>", "chat_template": template}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
-    with pytest.raises(
-        ValueError, match=r"tokenizer_config\.json: field 'chat_template'.*number 7"
-    ):
+    with pytest.raises(ValueError, match=rf"tokenizer_config\.json: field 'chat_template'.*{said}"):
         load_vocabulary(tmp_path)

@@ -322,6 +322,8 @@ def test_special_tokens_are_read_from_the_configuration_beside(tmp_path: pathlib
         ("[1]", r"expected an object, got the list \[1\]"),
         ('{"eos_token": 7}', "field 'eos_token': expected the name of a token, got the number 7"),
         ('{"pad_token": {"content": []}}', "field 'pad_token': expected the name of a token"),
+        (r'{"bos_token": "\ud800"}', r"can't be read as JSON \(it holds the lone surrogate '\\ud8"),
+        (r'{"chat_template": "\ud800"}', r"can't be read as JSON \(it holds the lone surrogate"),
     ],
 )
 def test_a_wrong_configuration_is_named(tmp_path: pathlib.Path, config: str, message: str) -> None:
@@ -329,13 +331,3 @@ def test_a_wrong_configuration_is_named(tmp_path: pathlib.Path, config: str, mes
     (tmp_path / "tokenizer_config.json").write_text(config)
     with pytest.raises(VocabularyError, match=r"tokenizer_config\.json: " + message):
         load_vocabulary(tmp_path)
-
-
-def test_hostile_tokenizers_neither_fill_the_memory_nor_break() -> None:
-    content = json.loads(byte_level_json())
-    content["model"]["vocab"]["zz"] = 2**32 - 1
-    with pytest.raises(VocabularyError, match="ids up to 4294967295"):
-        HuggingFaceVocabulary(json.dumps(content))
-    content = json.loads(metaspace_json("none"))
-    content["model"]["vocab"]["<0xZZ>"] = len(content["model"]["vocab"])
-    assert HuggingFaceVocabulary(json.dumps(content)).encode("<0xZZ>")  # is text like any other

@@ -117,10 +117,13 @@ def _twice(values: np.ndarray) -> np.ndarray:
     [
         ({"general.architecture": "mamba"}, "'mamba' is not among the known ones"),
         ({"general.architecture": ...}, r"field 'general\.architecture'"),
+        ({"general.architecture": "llama\u200b"}, r"'llama\\u200b' is not among the known ones"),
         ({"llama.expert_count": 8}, r"field 'llama\.expert_count': is not known"),
         ({"llama.rope.scaling.type": "yarn"}, "'yarn' is not among the known ones"),
+        ({"llama.rope.scaling.type": "none\u200b"}, r"'none\\u200b' is not among the known"),
         ({"llama.block_count": ...}, r"field 'llama\.block_count'"),
         ({"llama.block_count": "3"}, r"field 'llama\.block_count'"),
+        ({"llama.attention.head_count": 0}, r"field 'llama\.attention\.head_count': 0 must be"),
         ({"llama.attention.value_length": 8, "llama.attention.key_length": 4}, "one width"),
         ({"llama.rope.dimension_count": 2, "llama.attention.key_length": 4}, "one width"),
         ({"llama.attention.sliding_window": 4}, "is not known of llama"),
@@ -143,6 +146,42 @@ def test_what_is_not_known_is_refused_by_name(
         import_gguf(path, tmp_path / "model")
     assert str(caught.value).startswith(str(path))
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_count": 10**6}, "block_count': 1000000 must be from 1 to 1000"),
+        ({"block_count": 0}, "block_count': 0 must be from 1 to 1000"),
+        ({"block_count": 46, "attention.head_count": 0}, r"head_count': 0 must be at least 1"),
+        (
+            {"attention.head_count": 0, "attention.key_length": ..., "attention.value_length": ...},
+            r"head_count': 0 must be at least 1",
+        ),
+    ],
+)
+def test_sizes_are_checked_before_gemmas_layers_are_listed(
+    changes: dict[str, Any], message: str, tmp_path: pathlib.Path
+) -> None:
+    path = sample("gemma2", tmp_path, **{f"gemma2.{key}": value for key, value in changes.items()})
+    with pytest.raises(WeightsError, match=rf"field 'gemma2\..*{message}"):
+        import_gguf(path, tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor"),
+    [
+        ({}, 4.0),
+        ({"llama.rope.scaling.type": "linear"}, 4.0),
+        ({"llama.rope.scaling.type": "none"}, 1),
+    ],
+)
+def test_a_scaling_without_a_type_is_linear(
+    changes: dict[str, Any], factor: float, tmp_path: pathlib.Path
+) -> None:
+    """As llama.cpp has it."""
+    path = sample("llama2", tmp_path, **{"llama.rope.scaling.factor": 4.0}, **changes)
+    assert import_gguf(path, tmp_path / "model").config.rope_interpolation == factor
 
 
 def test_gemma_3_has_a_layer_in_six_that_sees_all(tmp_path: pathlib.Path) -> None:
@@ -191,6 +230,19 @@ def test_rope_factors_of_another_scaling_are_refused(tmp_path: pathlib.Path) -> 
         import_gguf(tmp_path / "x.gguf", tmp_path / "model")
 
 
+@pytest.mark.parametrize("shape", [(1,), (2, 4)])
+def test_rope_factors_of_another_shape_are_refused(
+    shape: tuple[int, ...], tmp_path: pathlib.Path
+) -> None:
+    source = gguf_samples.source("llama3", tmp_path / "source")
+    tensors = gguf_samples.tensors_of("llama3", source)
+    factors = np.broadcast_to(tensors["rope_freqs.weight"][0][: shape[-1]], shape)
+    tensors["rope_freqs.weight"] = (factors, "F32")
+    gguf_samples.write(tmp_path / "x.gguf", gguf_samples.fields_of("llama3", source), tensors)
+    with pytest.raises(WeightsError, match=r"'rope_freqs.weight' has the shape .*, must be \[4\]"):
+        import_gguf(tmp_path / "x.gguf", tmp_path / "model")
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A file as it should be."""
@@ -231,6 +283,36 @@ def test_a_count_beyond_the_file_takes_no_time_and_no_memory(tmp_path: pathlib.P
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key + bytes(64))
     with pytest.raises(WeightsError, match="more than the file could hold"):
         GGUFFile(tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "alignment", "message"),
+    [
+        ((0, 64), 32, None),
+        ((64, 0), 64, None),
+        ((0, 0), 32, r"tensor '[ab]' begins at byte \d+, before tensor '[ab]' ends"),
+        ((0, 32), 32, "tensor 'b' begins at byte .*, before tensor 'a' ends"),
+        ((0, 72), 32, "tensor 'b' begins 72 bytes after the header, not at a multiple of 32"),
+        ((0, 70), 7, "general.alignment is 7, not a power of two"),
+        ((0, 64), 0, "general.alignment is 0, not a power of two"),
+    ],
+)
+def test_tensors_lie_apart_and_aligned(
+    offsets: tuple[int, int], alignment: int, message: str | None, tmp_path: pathlib.Path
+) -> None:
+    """Else a short file could hold any number of tensors."""
+    key = b"general.alignment"
+    header = b"GGUF" + struct.pack("<IQQQ", 3, 2, 1, len(key)) + key
+    header += struct.pack("<II", 4, alignment)
+    for name, offset in zip((b"a", b"b"), offsets, strict=True):
+        header += struct.pack("<Q", 1) + name + struct.pack("<IQIQ", 1, 16, 0, offset)
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header + bytes(-len(header) % max(1, alignment)) + bytes(max(offsets) + 64))
+    if message is None:
+        assert GGUFFile(path).names == {"a", "b"}
+        return
+    with pytest.raises(WeightsError, match=message):
+        GGUFFile(path)
 
 
 # --- Tokenizers ---

@@ -32,7 +32,7 @@ def llama(tmp_path: pathlib.Path) -> pathlib.Path:
 def edit_tensors(folder: pathlib.Path, edit: Callable[[dict[str, np.ndarray]], object]) -> None:
     tensors = safetensors.numpy.load_file(folder / WEIGHTS)
     edit(tensors)
-    tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    tensors = {name: np.asarray(values, order="C") for name, values in tensors.items()}
     safetensors.numpy.save_file(tensors, folder / WEIGHTS)
 
 
@@ -239,15 +239,22 @@ def test_tensors_beside_the_text_part_are_refused_if_they_belong_to_nothing(
 
 WRONG_FIELDS = {
     "model_type": ("bloom", "field 'model_type': 'bloom' is not among the known ones (gemma2"),
+    "invisible in model_type": ("llama\u200b", r"field 'model_type': 'llama\u200b' is not among"),
     "hidden_act": ("relu", "field 'hidden_act': 'relu' is not among"),
+    "invisible in hidden_act": ("silu\u200b", r"field 'hidden_act': 'silu\u200b' is not among"),
     "rms_norm_eps": (..., "field 'rms_norm_eps': is missing"),
     "hidden_size": ("16", "field 'hidden_size': expected a whole number"),
     "num_hidden_layers": (4, "tensor 'model.layers.3.input_layernorm.weight' (and 8 more) is miss"),
-    "head_dim": (10**30, "parameters, the files hold only 1"),
+    "head_dim": (2**30, "parameters, the files hold only 1"),
+    "max_position_embeddings": (10**4200, "TransformerConfig.context_length = 10000000"),
     "intermediate_size": (25, "[16, 24], config.json makes it [16, 25]"),
     "attention_bias": (True, "field 'attention_bias': got true: Llamas with biases are not known"),
     "quantization_config": ({"bits": 4}, "field 'quantization_config'"),
     "rope_parameters": ({"rope_type": "yarn"}, "field 'rope_parameters.rope_type': 'yarn' is not"),
+    "invisible in rope_parameters": (
+        {"rope_type": "linear\u200b", "factor": 2.0},
+        r"field 'rope_parameters.rope_type': 'linear\u200b' is not",
+    ),
     "num_attention_heads": (3, "'num_attention_heads': 3 must divide the model's width (16)"),
     "vocab_size": (0, "TransformerConfig.vocab_size = 0"),
 }
@@ -256,7 +263,7 @@ WRONG_FIELDS = {
 @pytest.mark.parametrize("name", WRONG_FIELDS)
 def test_wrong_fields_are_named(name: str, llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
     value, message = WRONG_FIELDS[name]
-    edit_config(llama, **{name: value})
+    edit_config(llama, **{name.removeprefix("invisible in "): value})
     assert message in refusal(llama, tmp_path / "model")
 
 
@@ -270,6 +277,7 @@ def truncate(path: pathlib.Path) -> None:
 
 
 NORM, HEAD = "model.norm.weight", "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"
 DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
     "missing": (
         lambda f: edit_tensors(f, lambda t: t.pop(NORM)),
@@ -308,6 +316,21 @@ DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: there is no such file"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "the folder holds no vocabulary"),
+    "no name of a file": (
+        lambda f: (f / INDEX).write_text(r'{"weight_map": {"a": "\ud800"}}'),
+        r"not JSON: it holds the lone surrogate '\ud800'",
+    ),
+    "scalars that are tied": (
+        lambda f: (
+            edit_config(f, tie_word_embeddings=True),
+            edit_tensors(f, lambda t: t.update({HEAD: np.float32(1), EMBEDDING: np.float32(1)})),
+        ),
+        f"{EMBEDDING!r} has the shape [], config.json makes it [288, 16]",
+    ),
+    "end beyond the rows": (
+        lambda f: (f / "generation_config.json").write_text('{"eos_token_id": [0, 1099511627776]}'),
+        "eos_token_id names token 1099511627776, but the embedding has only 288 rows",
+    ),
     "another's tokenizer": (
         lambda f: (f / "tokenizer.model").write_bytes(llama_like_model()),
         "tokens, the embedding only 288 rows",

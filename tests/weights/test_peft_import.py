@@ -149,6 +149,16 @@ def test_other_kinds_are_refused_by_their_field(llama, tmp_path, fields, named) 
         (lambda t: t.clear(), "holds no adapter"),
         (
             lambda t: t.update(
+                {name: x[:0] if "lora_A" in name else x[:, :0] for name, x in t.items()}
+            ),
+            "must be a matrix",
+        ),
+        (
+            lambda t: t.update({name: np.full_like(x, 1e30) for name, x in t.items()}),
+            r"module 'model\.layers\..*': the merged matrix .* not finite",
+        ),
+        (
+            lambda t: t.update(
                 {name.replace("layers.1.", "layers.9."): t.pop(name) for name in list(t)}
             ),
             "layers.9.",
