@@ -83,7 +83,7 @@ def _experiment(study: Study, flags: argparse.Namespace) -> Experiment:
     if not flags.simulated:
         for role, name in ((Role.CHECK, "checks"), (Role.EXAMPLE, "examples")):
             path = MATERIAL / f"{_FORM.name}_{name}.jsonl"
-            written += list(read_written_items(path, role))
+            written += list(read_written_items(path, role, _FORM, experiment.settings))
     add_items(study.store, experiment, [*loaded.items, *written])
     return experiment
 

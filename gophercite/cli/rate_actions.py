@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import getpass
 import itertools
-import json
 import pathlib
 import socket
 import sys
@@ -14,8 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from gophercite import records
-from gophercite.cli.browsed import check_worlds, environment_from, refuse_flags_of_ratings
+from gophercite.cli.browsed import check_worlds, environment_from
 from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text
+from gophercite.cli.rate_inputs import items_from, records_of, settings_from, written_from
 from gophercite.documents import Document
 from gophercite.rating_site import admin_pages
 from gophercite.rating_site.app import server
@@ -26,12 +26,11 @@ from gophercite.rating_site.site import Options
 from gophercite.rating_site.viewer import write_viewer
 from gophercite.ratings import assignment, quality, reports
 from gophercite.ratings.adjudication import adjudicate
-from gophercite.ratings.assignment import Role
 from gophercite.ratings.browsed_worlds import environment_of, keep_environment
 from gophercite.ratings.counting import Rules
 from gophercite.ratings.experiments import (
     Experiment,
-    Settings,
+    Rater,
     add_rater,
     create_experiment,
     experiment_named,
@@ -39,16 +38,9 @@ from gophercite.ratings.experiments import (
     rater_named,
 )
 from gophercite.ratings.export import Exporter
-from gophercite.ratings.forms import DEMONSTRATION, FORMS
 from gophercite.ratings.imports import import_votes
-from gophercite.ratings.items import NewItem, add_items
-from gophercite.ratings.loading import (
-    MATERIAL,
-    Loaded,
-    read_items,
-    read_questions,
-    read_written_items,
-)
+from gophercite.ratings.items import add_items
+from gophercite.ratings.loading import Loaded
 from gophercite.ratings.study import Study
 from gophercite.text.counting import counted
 
@@ -58,15 +50,11 @@ _DAY = 86400  # seconds
 
 
 def _new(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    form = FORMS[options.form]
-    name = options.experiment or form.name
+    settings = settings_from(options)
+    name = options.experiment or options.form
     environment = environment_from(options, name)
-    loaded = _loaded(options, form.name, as_gold=options.screening)
-    written = [
-        *_written(options.checks, f"{form.name}_checks", Role.CHECK),
-        *_written(options.examples, f"{form.name}_examples", Role.EXAMPLE),
-    ]
+    loaded = items_from(options, options.form, as_gold=options.screening)
+    written = written_from(options, settings)
     if options.files and not loaded.items:
         raise RefusedError("the files contain nothing to rate" + _problems(loaded))
     folder = pathlib.Path(options.study)
@@ -76,12 +64,13 @@ def _new(options: argparse.Namespace) -> int:
         study = Study(folder)
     else:
         study = Study.create(folder, options.database)
-    experiment = create_experiment(study.store, name, form.name, options.pool, settings)
-    if environment is not None:
-        with study.store.writing() as connection:
+    with study.store.writing() as connection:  # all or nothing: half of it could not be completed
+        experiment = create_experiment(study.store, name, options.form, options.pool, settings)
+        if environment is not None:
             keep_environment(connection, experiment, environment)
-    added, _ = add_items(study.store, experiment, [*loaded.items, *written])
-    result = {"study": str(folder), "experiment": name, "form": form.name, "pool": options.pool}
+        added, _, errors = add_items(study.store, experiment, [*loaded.items, *written])
+    loaded.errors += errors
+    result = {"study": str(folder), "experiment": name, "form": options.form, "pool": options.pool}
     result["items"] = str(added - len(written))
     said = f"{folder}: experiment {name!r} with {added - len(written)} items"
     return _say(options, result | _json_of(loaded), said, loaded)
@@ -89,8 +78,14 @@ def _new(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> int:
     study, experiment = _open(options)
-    loaded = _loaded(options, experiment.interface)
-    added, there = add_items(study.store, experiment, loaded.items)
+    loaded = items_from(options, experiment.interface)
+    if options.gold and not experiment.settings.gold_every:
+        raise RefusedError(
+            f"--gold: the setting gold_every of {experiment.name!r} is 0, so that raters never get "
+            "gold; make an experiment with `gophercite rate new … --gold FILE`"
+        )
+    added, there, errors = add_items(study.store, experiment, loaded.items)
+    loaded.errors += errors
     result = {"experiment": experiment.name, "added": added, "there": there}
     said = f"{added} items added to {experiment.name!r}; {there} were already there"
     return _say(options, result | _json_of(loaded), said, loaded)
@@ -103,14 +98,16 @@ def _serve(options: argparse.Namespace) -> int:
     guards = Options(
         requests_a_minute=options.requests_a_minute, is_https=url.startswith("https://")
     )
-    listening = socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    is_ipv6 = ":" in options.host
+    host = f"[{options.host}]" if is_ipv6 else options.host  # as addresses have it
     try:
+        listening = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((options.host, options.port))
     except OSError as error:
-        raise RefusedError(f"{options.host}:{options.port}: {error.strerror}") from None
+        raise RefusedError(f"{host}:{options.port}: {error.strerror}") from None
     port = listening.getsockname()[1]
-    url = url or f"http://{options.host}:{port}"
+    url = url or f"http://{host}:{port}"
     if options.invite:
         with study.store.reading() as connection:
             known = experiments(connection)
@@ -127,9 +124,10 @@ def _serve(options: argparse.Namespace) -> int:
 def _invite(options: argparse.Namespace) -> int:
     study = Study(options.study)
     url, links = options.url or "http://127.0.0.1:8000", {}
-    for name in options.names:
-        rater = add_rater(study.store, name, options.pool, new_link=options.new_link)
-        links[name] = _link(study, url, rater.id, rater.link_version, options.days)
+    with study.store.writing():  # all or none: where a link becomes void, the new one is printed
+        for name in options.names:
+            rater = add_rater(study.store, name, options.pool, new_link=options.new_link)
+            links[name] = _link(study, url, rater.id, rater.link_version, options.days)
     if options.json:
         print_json(links)
     else:
@@ -160,7 +158,7 @@ def _status(options: argparse.Namespace) -> int:
     for each in found:
         here = each.experiment
         lines += [f"{here.name}: {here.interface}, pool {here.pool}"]
-        lines += [f"  {each.complete} of {each.items} items complete, {each.votes} votes"]
+        lines += [f"  {each.progress}"]
         lines += [
             f"  {row.name}: agreement {row.percent} %, alpha {row.alpha}, {row.items} items"
             for row in each.agreement
@@ -178,21 +176,40 @@ def _undo(options: argparse.Namespace) -> int:
     study = Study(options.study)
     with study.store.writing() as connection:
         rater = rater_named(connection, options.name)
-        here = experiment_named(connection, options.experiment).id if options.experiment else None
+        here = experiment_named(connection, options.experiment) if options.experiment else None
         now = study.store.now()
         if options.redo:
-            count = assignment.readmit(connection, now, rater.id, here, "command")
-            if not count:
-                raise RefusedError(f"{rater.name}'s votes already count")
+            said, counts = _readmit(connection, now, rater, here)
         else:
-            assignment.exclude(connection, now, rater.id, here, options.reason, "command")
-    where = f"in {options.experiment!r}" if options.experiment else "in all experiments"
-    said = "count again" if options.redo else "no longer count"
-    return _say(
-        options,
-        {"rater": rater.name, "counts": options.redo},
-        f"{rater.name}'s votes {said} {where}",
-    )
+            id = here.id if here else None
+            assignment.exclude(connection, now, rater.id, id, options.reason, "command")
+            said, counts = f"no longer count {_within(here)}", False
+    said = f"{rater.name}'s votes {said}"
+    return _say(options, {"rater": rater.name, "counts": counts}, said)
+
+
+def _readmit(
+    connection: sa.Connection, now: float, rater: Rater, here: Experiment | None
+) -> tuple[str, bool]:
+    """Lifts exclusions; returns what holds for the votes now, and whether all of them count."""
+    lifted = assignment.readmit(connection, now, rater.id, here.id if here else None, "command")
+    left = assignment.excluded_from(connection, rater.id)
+    names = [repr(each.name) for each in experiments(connection) if each.id in left]
+    if here is not None and None in left:
+        advice = "the rater is excluded from all experiments; to lift that, omit --experiment"
+        said = f"still don't count {_within(here)}: {advice}"
+    elif here is None and names:
+        advice = f"the rater is excluded from {', '.join(names)}; to lift that, add --experiment"
+        said = f"count again, but not everywhere: {advice}"
+    else:
+        advice, said = "", f"count again {_within(here)}"
+    if not lifted:
+        raise RefusedError(f"{rater.name}: {advice or 'the votes already count'}")
+    return said, not advice
+
+
+def _within(experiment: Experiment | None) -> str:
+    return f"in {experiment.name!r}" if experiment else "in all experiments"
 
 
 def _promote(options: argparse.Namespace) -> int:
@@ -264,8 +281,8 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
-    documents = list(_records(options.documents, Document))
-    for question in _records(options.questions, records.Question):
+    documents = list(records_of(options.documents, Document))
+    for question in records_of(options.questions, records.Question):
         documents += [page for page in question.documents if isinstance(page, Document)]
     report = records.Report()
 
@@ -310,53 +327,6 @@ def _open(options: argparse.Namespace) -> tuple[Study, Experiment]:
     study = Study(options.study)
     with study.store.reading() as connection:
         return study, experiment_named(connection, options.experiment)
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    values: dict[str, Any] = {"gold_every": 1} if options.screening else {}
-    values |= {"raters": 1} if options.form == DEMONSTRATION else {}
-    values |= {"gold_every": 8} if options.gold and not options.screening else {}
-    for setting in options.settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise RefusedError(f"--set {setting}: expected NAME=VALUE")
-        try:
-            values[name] = json.loads(text)
-        except ValueError:
-            values[name] = text
-    return Settings.of(values)
-
-
-def _loaded(options: argparse.Namespace, form: str, *, as_gold: bool = False) -> Loaded:
-    if form == DEMONSTRATION:
-        refuse_flags_of_ratings(options)
-        return read_questions(options.files)
-    documents = list(_records(options.documents, Document))
-    questions = list(_records(options.questions, records.Question))
-    loaded = read_items(options.files, FORMS[form], documents, questions, as_gold=as_gold)
-    gold = read_items(options.gold, FORMS[form], documents, questions, as_gold=True)
-    return Loaded(
-        [*loaded.items, *gold.items],
-        [*loaded.errors, *gold.errors],
-        loaded.left_over + gold.left_over,
-    )
-
-
-def _records(files: list[str], kind: Any) -> Iterator[Any]:
-    for file in files:
-        report = records.Report()
-        yield from records.read(file, kind, report=report)
-        if report.skipped:
-            note(f"{file}: {report}")
-
-
-def _written(file: str | None, name: str, role: Role) -> list[NewItem]:
-    if file == "none":
-        return []
-    path = pathlib.Path(file) if file else MATERIAL / f"{name}.jsonl"
-    if file is None and not path.exists():
-        return []
-    return list(read_written_items(path, role))
 
 
 def _problems(loaded: Loaded) -> str:

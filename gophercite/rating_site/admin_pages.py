@@ -8,8 +8,14 @@ import sqlalchemy as sa
 from starlette.responses import HTMLResponse, Response
 
 from gophercite.rating_site import views
-from gophercite.rating_site.security import RefusedError, Session, hash_password, is_password
-from gophercite.rating_site.site import COOKIE, Site, Visit, address_of
+from gophercite.rating_site.security import (
+    RefusedError,
+    Session,
+    hash_password,
+    is_password,
+    password_version,
+)
+from gophercite.rating_site.site import Site, Visit, address_of
 from gophercite.ratings import reports
 from gophercite.ratings.experiments import experiments
 from gophercite.ratings.schema import administrators, audit
@@ -20,7 +26,7 @@ _SHOWN = 50  # lines of the audit log
 
 
 def set_password(store: Store, name: str, password: str) -> None:
-    """Creates an administrator, or changes the password of an existing one."""
+    """Creates an administrator, or changes a password, which ends that one's sessions."""
     with store.writing() as connection:
         who = administrators.c.name == name
         connection.execute(administrators.delete().where(who))
@@ -52,7 +58,8 @@ def log_in(site: Site, visit: Visit) -> Response:
         note(connection, site.store.now(), actor, action, {"address": address_of(visit.request)})
     if not right or row is None:
         return _login_form(site, "The name or the password is wrong.", 403)
-    return site.redirect("/admin", _session(site, "admin", row.id))
+    version = password_version(row.password_hash)
+    return site.redirect("/admin", _session(site, "admin", row.id, version))
 
 
 def log_out(site: Site, visit: Visit) -> Response:
@@ -60,7 +67,7 @@ def log_out(site: Site, visit: Visit) -> Response:
     session = _administrator(site, visit)
     site.signer.check_form(session, visit.sent.get("form", ""))
     response = site.redirect("/admin/login")
-    response.delete_cookie(COOKIE)
+    response.delete_cookie(site.signer.cookie(of_admins=True))
     return response
 
 
@@ -91,26 +98,22 @@ def _administrator(site: Site, visit: Visit) -> Session:
     if session is None or session.kind != "admin" or site.expired(session):
         raise RefusedError(401, "Please log in at /admin/login.")
     with site.store.reading() as connection:
-        query = sa.select(administrators.c.id).where(administrators.c.id == session.id)
-        if connection.execute(query).one_or_none() is None:
+        query = sa.select(administrators.c.password_hash)
+        hashed = connection.execute(query.where(administrators.c.id == session.id)).scalar()
+        # The id alone would not do: SQLite uses those of deleted rows again.
+        if hashed is None or password_version(hashed) != session.version:
             raise RefusedError(401, "Please log in at /admin/login.", "void-session")
     return session
 
 
-def _session(site: Site, kind: str, id: int) -> Session:
-    return Session(kind, id, 0, site.store.now() + _SECONDS, secrets.token_urlsafe(16))
+def _session(site: Site, kind: str, id: int, version: int) -> Session:
+    return Session(kind, id, version, site.store.now() + _SECONDS, secrets.token_urlsafe(16))
 
 
 def _login_form(site: Site, problem: str, status: int) -> Response:
-    session = _session(site, "login", 0)
+    session = _session(site, "login", 0, 0)
     token = site.signer.form(session)
     page = views.render("login.html", problem=problem, form_token=token)
     response = HTMLResponse(page, status)
-    response.set_cookie(
-        COOKIE,
-        site.signer.session(session),
-        httponly=True,
-        samesite="lax",
-        secure=site.options.is_https,
-    )
+    site.begin(session, response)
     return response

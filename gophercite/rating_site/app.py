@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import socket
 from typing import Any
 
@@ -9,32 +10,55 @@ import sqlalchemy as sa
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gophercite.rating_site import admin_pages, rater_pages
 from gophercite.rating_site.security import Headers
-from gophercite.rating_site.site import Handler, Options, Site, message
+from gophercite.rating_site.site import Handler, Options, Site, message, path_of
 from gophercite.rating_site.views import FOLDER
 from gophercite.ratings.study import Study
 
-_SECONDS_FOR_HEADERS = 20.0  # connections that send no complete request head by then are closed
+_SECONDS_FOR_HEADERS = 20.0  # connections that send no complete request head in time are closed
+
+
+class _App(Starlette):
+    """An app whose failures have the security headers, too."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Headers(super().build_middleware_stack())
+
+
+class _Number(Convertor[int]):
+    """A number in an address; Python reads none that is too long."""
+
+    regex = "[0-9]{1,9}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
 
 
 def create_app(study: Study, options: Options | None = None) -> Starlette:
     """Returns the web app of a study."""
     site = Site(study, options or Options())
 
+    def of_admins(path: str) -> bool:
+        return path.startswith("/admin")
+
     def get(path: str, handler: Handler) -> Route:
-        return Route(path, site.endpoint(handler), methods=["GET"])
+        return Route(path, site.endpoint(handler, of_admins=of_admins(path)), methods=["GET"])
 
     def post(path: str, handler: Handler) -> Route:
-        return Route(path, site.endpoint(handler), methods=["POST"])
+        return Route(path, site.endpoint(handler, of_admins=of_admins(path)), methods=["POST"])
 
     async def health(request: Request) -> Response:
         """Whether the database answers."""
@@ -49,16 +73,18 @@ def create_app(study: Study, options: Options | None = None) -> Starlette:
             return JSONResponse({"ok": False}, 503)
         return JSONResponse({"ok": True})
 
-    here = "/e/{experiment:int}"
+    register_url_convertor("number", _Number())
+    here = "/e/{experiment:number}"
     routes = [
         get("/", rater_pages.home),
         get("/r/{token}", rater_pages.open_link),
         get(here, rater_pages.rate),
         post(here, rater_pages.send),
         post(f"{here}/draft", rater_pages.save_draft),
+        get(here + "/rated/{item:number}", rater_pages.rated),
         get(f"{here}/instructions", rater_pages.instructions),
         get(f"{here}/examples", rater_pages.examples),
-        get(here + "/page/{ticket}/{place:int}/{claim:int}", rater_pages.stored_page),
+        get(here + "/page/{ticket}/{place:number}/{claim:number}", rater_pages.stored_page),
         get("/admin", admin_pages.overview),
         get("/admin/login", admin_pages.login_form),
         post("/admin/login", admin_pages.log_in),
@@ -67,7 +93,7 @@ def create_app(study: Study, options: Options | None = None) -> Starlette:
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
     handlers: Any = {HTTPException: _http_error, Exception: _failure}
-    app = Starlette(routes=routes, middleware=[Middleware(Headers)], exception_handlers=handlers)
+    app = _App(routes=routes, exception_handlers=handlers)
     app.state.site = site
     return app
 
@@ -84,18 +110,31 @@ def server(
     Args:
       host: the address to listen on.
       port: the port; 0 picks any free one.
-      seconds_for_headers: time in which the head of a connection's first request must arrive.
+      seconds_for_headers: time in which the head of a connection's first request must arrive, and
+        that of its next one after each response.
     """
 
     class Impatient(H11Protocol):
-        """Closes connections that send no request."""
+        """Closes connections that send no request, or no further one."""
+
+        _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(seconds_for_headers, self._let_go)
+            self._wait()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._wait()
+
+        def _wait(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(seconds_for_headers, self._let_go)
 
         def _let_go(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
+            is_at_work = self.cycle is not None and not self.cycle.response_complete
+            if not is_at_work and not self.transport.is_closing():
                 self.transport.close()
 
     app = create_app(study, options)
@@ -119,7 +158,7 @@ def server(
         access_log=False,
         server_header=False,
         limit_concurrency=1000,
-        timeout_keep_alive=30,
+        timeout_keep_alive=math.ceil(seconds_for_headers),  # uvicorn's own would be shorter
         timeout_graceful_shutdown=10,
     )
     return Closing(config)
@@ -131,6 +170,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    logging.getLogger(__name__).error("%s failed", request.url.path, exc_info=error)
+    logging.getLogger(__name__).error("%s failed", path_of(request), exc_info=error)
     text = "Something went wrong here. What you had sent before is kept. Please try again."
     return message("Sorry", text, 500)

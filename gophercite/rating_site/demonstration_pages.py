@@ -116,6 +116,15 @@ def show(errand: Errand, there: Browsing, answer: str = "") -> Response:
     return _page(errand, there, {"answer": answer}, notice=notice)
 
 
+def show_again(errand: Errand, notice: str) -> Response:
+    """The page that a form was sent from, with what was typed; nothing is done."""
+    with errand.site.store.reading() as connection:
+        there = demonstrations.browsing(connection, errand.stored.id, errand.rater_id)
+    if there is None or there.state.done:
+        return errand.site.redirect(errand.here)
+    return _page(errand, there, errand.visit.sent, notice=notice)
+
+
 def take(errand: Errand, answer: str, wrong: str | None) -> Response:
     """Handles a form: an action, or the answer.
 
@@ -199,7 +208,7 @@ def _page(
         not_quoted=not_quoted,
         past=[action.past for action in state.actions if action.past is not None],
         quoted=sum(len(each.extract) for each in state.references),
-        typed=typed,
+        typed={"text": "", "until": "", "answer": ""} | typed,
         do=typed.get("do", ""),
         notice=notice,
         problem=problem,

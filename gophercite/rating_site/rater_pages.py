@@ -1,6 +1,7 @@
 """The raters' pages: tasks, forms, attention checks, instructions, examples, stored pages."""
 
 import dataclasses
+import typing
 from typing import Any
 
 import sqlalchemy as sa
@@ -8,6 +9,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from gophercite.rating_site import demonstration_pages, views
 from gophercite.rating_site.demonstration_pages import Errand
+from gophercite.rating_site.progress import Progress, last_vote, progress
 from gophercite.rating_site.security import RefusedError, Ticket
 from gophercite.rating_site.site import Site, Visit, message
 from gophercite.ratings import assignment, demonstrations, quality
@@ -25,10 +27,15 @@ from gophercite.ratings.forms import (
     read_values,
 )
 from gophercite.ratings.items import Item, StoredItem, item_of, items_of, page_of
-from gophercite.ratings.schema import drafts, items, leases, ratings
+from gophercite.ratings.schema import drafts
 from gophercite.ratings.store import StudyError
 
-_COUNTED = 100  # remaining items are counted up to this number only, to save time
+_DRAFT = "This is what you had written."
+_SAVED = "Saved. You can close this page and come back."
+_OLDER_FORM = (
+    "Your link was replaced after you had opened this page, so what you wrote is not sent yet. "
+    "It is still here: please send it again."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +72,13 @@ def open_link(site: Site, visit: Visit) -> Response:
 def home(site: Site, visit: Visit) -> Response:
     """The experiments that a rater may rate for, with the rater's progress."""
     rater, tasks = site.rater(visit), []
-    with site.store.reading() as connection:
+    with site.store.writing() as connection:
         for experiment in experiments(connection):
             if experiment.pool_id != rater.pool_id:
                 continue
-            done, left = _progress(connection, experiment, rater.id)
-            said = f"{_in_words(done, left)}." if done or left else "Nothing to rate now."
+            assignment.expire(connection, site.store.now(), experiment.id)  # those are to rate, too
+            far = progress(connection, experiment, rater.id)
+            said = f"{far}." if any(far) else "Nothing to rate now."
             if assignment.is_excluded(connection, rater.id, experiment.id):
                 said = "This task is over for you. Thank you."
             form = FORMS[experiment.interface]
@@ -86,7 +94,7 @@ def rate(site: Site, visit: Visit) -> Response:
     with site.store.writing() as connection:
         state = quality.check_state(connection, experiment, rater.id)
         if state.passed is False or assignment.is_excluded(connection, rater.id, experiment.id):
-            return message("This task is over for you", "Thank you for your time.", back="/")
+            return _over()
         now = site.store.now()
         if state.next is not None:
             stored, given_at = item_of(connection, state.next), now
@@ -96,10 +104,10 @@ def rate(site: Site, visit: Visit) -> Response:
             lease = assignment.next_item(connection, now, experiment, rater.id)
             if lease is None:
                 text = "Nothing is left for you in this task. Thank you!"
-                return message("All done", text, back="/")
+                change = _link_to_last(connection, experiment, rater.id)
+                return message("All done", text, back="/", change=change)
             stored, given_at = item_of(connection, lease.item_id), lease.given_at
-        mine = drafts.c.item_id == stored.id, drafts.c.rater_id == rater.id
-        draft = connection.execute(sa.select(drafts.c.form).where(*mine)).scalar()
+        draft = _draft(connection, stored.id, rater.id)
         if experiment.interface == DEMONSTRATION:
             where = environment_of(connection, experiment)
             there = demonstrations.begin(connection, now, experiment, stored, rater.id, where)
@@ -108,43 +116,62 @@ def rate(site: Site, visit: Visit) -> Response:
         return demonstration_pages.show(errand, there, (draft or {}).get("answer", ""))
     task = _Task.of(experiment, stored)
     values = kept(task.fields, draft or {}, stored.swapped)
-    notice = "This is what you had written." if draft else ""
     ticket = Ticket(stored.id, rater.id, given_at)
-    return _form_page(site, visit, task, rater, ticket, values, {}, notice)
+    return _form_page(site, visit, task, rater, ticket, values, {}, _DRAFT if draft else "")
+
+
+def rated(site: Site, visit: Visit) -> Response:
+    """The form of an item that the rater has rated, with their vote, so that they can change it."""
+    rater = site.rater(visit)
+    experiment, item_id = _experiment(site, visit, rater), visit.number("item")
+    with site.store.reading() as connection:
+        vote = last_vote(connection, experiment, rater.id, item_id)
+        if vote is None or experiment.interface == DEMONSTRATION:
+            raise RefusedError(404, "There is no answer of yours that you can change.")
+        if assignment.is_excluded(connection, rater.id, experiment.id):
+            return _over()
+        stored, draft = item_of(connection, item_id), _draft(connection, item_id, rater.id)
+    task = _Task.of(experiment, stored)
+    values = kept(task.fields, draft or vote.values, stored.swapped)
+    # As if it had been given so much later: the time spent on the first answer counts, too.
+    ticket = Ticket(item_id, rater.id, site.store.now() - vote.seconds)
+    return _form_page(site, visit, task, rater, ticket, values, {}, _DRAFT if draft else "")
 
 
 def send(site: Site, visit: Visit) -> Response:
     """Handles a form: a vote, an answer to a check, a draft, or a skipped item."""
-    rater, ticket, task, values, wrong = _sent(site, visit)
+    rater, ticket, task, values, wrong, is_older = _sent(site, visit)
     assert visit.session is not None
     experiment, stored = task.experiment, task.stored
+    errand = Errand(site, visit, experiment, stored, rater.id)
     own, here = kept(task.fields, values, stored.swapped), f"/e/{experiment.id}"
-    action = visit.sent.get("action", "submit")
+    action, notice = visit.sent.get("action", "submit"), _SAVED
+    if is_older:  # others may have had the link that it was opened with, so it is not yet a vote
+        action, notice = "save", _OLDER_FORM
     if site.expired(visit.session):
         _keep_draft(site, stored.id, rater.id, own)
         text = "Your link has expired. What you wrote is kept: please ask for a new link."
         return message("Your form is kept", text, 403)
     browses = experiment.interface == DEMONSTRATION
-    if stored.role is not Role.CHECK:
-        if action == "skip":
-            with site.store.writing() as connection:
-                now = site.store.now()
-                if browses:
-                    demonstrations.skip(connection, now, experiment, stored.id, rater.id)
-                else:
-                    assignment.skip(connection, now, stored.id, rater.id)
-            return site.redirect(here)
-        if action == "save":
+    is_check = stored.role is Role.CHECK
+    if action == "save":
+        if not is_check:
             _keep_draft(site, stored.id, rater.id, own, experiment)
+        if browses:
+            return demonstration_pages.show_again(errand, notice)
+        return _form_page(site, visit, task, rater, ticket, values, {}, notice)
+    if action == "skip" and not is_check:
+        with site.store.writing() as connection:
+            now = site.store.now()
             if browses:
-                return site.redirect(here)
-            notice = "Saved. You can close this page and come back."
-            return _form_page(site, visit, task, rater, ticket, values, {}, notice)
+                demonstrations.skip(connection, now, experiment, stored.id, rater.id)
+            else:
+                assignment.skip(connection, now, stored.id, rater.id)
+        return site.redirect(here)
     if browses:
-        errand = Errand(site, visit, experiment, stored, rater.id)
         return demonstration_pages.take(errand, own.get("answer", ""), wrong.get("answer"))
     wrong = problems(task.form, task.fields, values, experiment.settings) | wrong
-    if stored.role is Role.CHECK:
+    if is_check:
         if wrong:
             return _form_page(site, visit, task, rater, ticket, values, wrong, "")
         return _answer_check(site, task, rater, own)
@@ -162,8 +189,9 @@ def send(site: Site, visit: Visit) -> Response:
 
 def save_draft(site: Site, visit: Visit) -> Response:
     """Saves what a rater has typed so far, and extends the lease; called by the script."""
-    rater, _, task, values, _ = _sent(site, visit)
-    own = kept(task.fields, values, task.stored.swapped)
+    sent = _sent(site, visit)
+    rater, task = sent.rater, sent.task
+    own = kept(task.fields, sent.values, task.stored.swapped)
     if task.stored.role is Role.CHECK:
         return JSONResponse({"saved": False})
     assert visit.session is not None
@@ -244,15 +272,32 @@ def _experiment(site: Site, visit: Visit, rater: Rater) -> Experiment:
     raise RefusedError(404, "There is no such task for you.")
 
 
-def _sent(site: Site, visit: Visit) -> tuple[Rater, Ticket, _Task, Values, dict[str, str]]:
-    """A form that was sent, after checking whose it is, with its problems by field.
+class _Sent(typing.NamedTuple):
+    """A form that was sent.
+
+    Attributes:
+      values: in the order shown.
+      wrong: problems that were already found in them, by field.
+      is_older: whether it was opened before the rater's link was replaced.
+    """
+
+    rater: Rater
+    ticket: Ticket
+    task: _Task
+    values: Values
+    wrong: dict[str, str]
+    is_older: bool
+
+
+def _sent(site: Site, visit: Visit) -> _Sent:
+    """A form that was sent, after checking whose it is.
 
     Raises:
-      RefusedError: it is not a form of this session.
+      RefusedError: it is not a form of this rater, or their link was replaced.
     """
-    rater = site.rater(visit, or_expired=True)
+    rater = site.rater(visit, or_former=True)
     assert visit.session is not None
-    site.signer.check_form(visit.session, visit.sent.get("form", ""))
+    is_current = site.signer.check_form(visit.session, visit.sent.get("form", ""))
     ticket = site.signer.open_ticket(visit.sent.get("ticket", ""), rater.id)
     with site.store.reading() as connection:
         stored = item_of(connection, ticket.item_id)
@@ -261,7 +306,30 @@ def _sent(site: Site, visit: Visit) -> tuple[Rater, Ticket, _Task, Values, dict[
         raise RefusedError(403, "This form belongs to another task.", "forged-ticket")
     task = _Task.of(known[stored.experiment_id], stored)
     values, wrong = read_values(task.fields, visit.sent)
-    return rater, ticket, task, values, wrong
+    if rater.link_version != visit.session.version:
+        # Others may have the link, so it must not change anything; but the text is not lost.
+        text = "This link was replaced by a newer one, and nothing was kept. Please open that one."
+        texts = [values[f.name] for f in task.fields if f.kind == "text" and f.name in values]
+        written = "".join(f" You had written: {each}" for each in texts)
+        raise RefusedError(403, text + written, "void-link")
+    return _Sent(rater, ticket, task, values, wrong, not is_current)
+
+
+def _over() -> Response:
+    return message("This task is over for you", "Thank you for your time.", back="/")
+
+
+def _link_to_last(connection: sa.Connection, experiment: Experiment, rater_id: int) -> str:
+    """The address of the answer that a rater sent last; empty if there is none to change."""
+    vote = last_vote(connection, experiment, rater_id)
+    if vote is None or experiment.interface == DEMONSTRATION:
+        return ""
+    return f"/e/{experiment.id}/rated/{vote.item_id}"
+
+
+def _draft(connection: sa.Connection, item_id: int, rater_id: int) -> Values | None:
+    mine = drafts.c.item_id == item_id, drafts.c.rater_id == rater_id
+    return connection.execute(sa.select(drafts.c.form).where(*mine)).scalar()
 
 
 def _answer_check(site: Site, task: _Task, rater: Rater, own: Values) -> Response:
@@ -308,32 +376,6 @@ def _begun(
     return item_id
 
 
-def _progress(connection: sa.Connection, experiment: Experiment, rater_id: int) -> tuple[int, int]:
-    """Number of items that a rater has rated, and number still available, up to `_COUNTED`."""
-    rated = sa.exists().where(ratings.c.item_id == items.c.id, ratings.c.rater_id == rater_id)
-    had = sa.exists().where(leases.c.item_id == items.c.id, leases.c.rater_id == rater_id)
-    mine = ratings.c.experiment_id == experiment.id, ratings.c.rater_id == rater_id
-    done = sa.select(sa.func.count(sa.distinct(ratings.c.item_id))).where(*mine)
-    here = items.c.experiment_id == experiment.id, items.c.role == Role.ITEM.value
-    free = sa.and_(assignment.may_need_more(experiment), items.c.load < items.c.wanted)
-    free_items = (
-        sa.select(items.c.id).where(*here, free, ~rated, ~had).limit(_COUNTED + 1).subquery()
-    )
-    held = sa.select(sa.func.count(leases.c.id)).where(
-        leases.c.experiment_id == experiment.id,
-        leases.c.rater_id == rater_id,
-        leases.c.state == "open",
-    )
-    left = connection.execute(sa.select(sa.func.count()).select_from(free_items)).scalar_one()
-    left += connection.execute(held).scalar_one()
-    return connection.execute(done).scalar_one(), left
-
-
-def _in_words(done: int, left: int) -> str:
-    remaining = f"more than {_COUNTED}" if left > _COUNTED else str(left)
-    return f"{done} rated, {remaining} to go"
-
-
 def _form_page(
     site: Site,
     visit: Visit,
@@ -346,13 +388,16 @@ def _form_page(
 ) -> Response:
     experiment, stored, fields = task.experiment, task.stored, task.fields
     assert visit.session is not None
-    check, needed, done, left = None, 0, 0, 0
+    check, needed, far = None, 0, Progress(0, 0)
+    is_rated, change = False, ""
     with site.store.reading() as connection:
         if stored.role is Role.CHECK:
             check = quality.check_state(connection, experiment, rater.id)
             needed = quality.needed(experiment.settings, check.count)
         else:
-            done, left = _progress(connection, experiment, rater.id)
+            far = progress(connection, experiment, rater.id)
+            is_rated = last_vote(connection, experiment, rater.id, stored.id) is not None
+            change = "" if is_rated else _link_to_last(connection, experiment, rater.id)
     token = site.signer.ticket(ticket)
     general = [field for field in fields if field.name[-2:] not in ("_0", "_1")]
     values_of_page: dict[str, Any] = {
@@ -372,9 +417,9 @@ def _form_page(
         "notice": notice,
         "check": check,
         "needed": needed,
-        "done": done,
-        "left": left,
-        "progress": _in_words(done, left),
+        "progress": far,
+        "rated": is_rated,
+        "change": change,
         "least_words": experiment.settings.comment_words,
         "ticket": token,
         "form_token": site.signer.form(visit.session),

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import dataclasses
 import hashlib
+import hmac
 import secrets
 import threading
 import typing
@@ -53,9 +54,10 @@ class Session:
     Attributes:
       kind: `rater` or `admin`; `login` before an administrator has logged in.
       id: id of the database row.
-      version: version of the rater's links when the session began.
+      version: version of the rater's links, or of the administrator's password, when it began.
       expires_at: when it ends.
-      nonce: signed into the forms of this session.
+      nonce: binds forms to this session alone; empty for raters, who may open their link again
+        while a form is open.
     """
 
     kind: str
@@ -85,8 +87,10 @@ class Signer:
             how = {"digest_method": hashlib.sha256, "key_derivation": "hmac"}
             return itsdangerous.URLSafeSerializer(secret, f"gophercite {salt}", signer_kwargs=how)
 
+        # Browsers send cookies to all ports of a host, so studies must not share a cookie's name.
+        self._study = hmac.digest(secret.encode(), b"gophercite cookie", "sha256").hex()[:8]
         self._links, self._sessions = serializer("link"), serializer("session")
-        self._forms, self._tickets = serializer("form"), serializer("ticket")
+        self._forms, self._tickets = serializer("form's owner"), serializer("ticket")
 
     def link(self, rater_id: int, version: int, expires_at: float) -> str:
         """Returns the token at the end of a rater's link."""
@@ -99,7 +103,11 @@ class Signer:
           RefusedError: it was not signed here.
         """
         rater_id, version, expires_at = _opened(self._links, token, "forged-link")
-        return Session("rater", rater_id, version, expires_at, secrets.token_urlsafe(16))
+        return Session("rater", rater_id, version, expires_at, nonce="")
+
+    def cookie(self, *, of_admins: bool) -> str:
+        """Returns the name of this study's cookie; administrators have one of their own."""
+        return f"gophercite_{'admin' if of_admins else 'rater'}_{self._study}"
 
     def session(self, session: Session) -> str:
         """Returns a session's cookie."""
@@ -115,17 +123,21 @@ class Signer:
 
     def form(self, session: Session) -> str:
         """Returns the token in every form of a session, which keeps out forms of other sites."""
-        return str(self._forms.dumps(session.nonce))
+        return str(self._forms.dumps([_owner(session), session.version]))
 
-    def check_form(self, session: Session, token: str) -> None:
-        """Refuses a form that does not belong to this session.
+    def check_form(self, session: Session, token: str) -> bool:
+        """Refuses a form that does not belong to this rater or administrator.
+
+        Returns:
+          False for a form that was opened before the rater's link was replaced.
 
         Raises:
-          RefusedError: it does not.
+          RefusedError: it was not signed here, or is somebody else's.
         """
-        nonce = _opened(self._forms, token, "forged-form")
-        if not secrets.compare_digest(str(nonce).encode(), session.nonce.encode()):
+        owner, version = _opened(self._forms, token, "forged-form")
+        if owner != _owner(session):
             raise RefusedError(403, "This form belongs to another session.", "forged-form")
+        return bool(version == session.version)
 
     def ticket(self, ticket: Ticket) -> str:
         """Returns the signed ticket in an item's form."""
@@ -141,6 +153,11 @@ class Signer:
         if ticket.rater_id != rater_id:
             raise RefusedError(403, "This form belongs to somebody else.", "forged-ticket")
         return ticket
+
+
+def _owner(session: Session) -> list[object]:
+    """Whose forms a session may send."""
+    return [session.kind, session.id, session.nonce]
 
 
 def _opened(serializer: itsdangerous.URLSafeSerializer, token: str, action: str) -> typing.Any:
@@ -181,6 +198,11 @@ class RateLimit:
 def hash_password(password: str) -> str:
     """Returns the argon2id hash of a password."""
     return argon2.PasswordHasher().hash(password)
+
+
+def password_version(hashed: str) -> int:
+    """Returns a number for a password's hash, so that a new password ends the older sessions."""
+    return int.from_bytes(hashlib.sha256(hashed.encode()).digest()[:6])
 
 
 # Verified when the name is unknown, so that the response time does not reveal it.

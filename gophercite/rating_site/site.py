@@ -1,6 +1,7 @@
 """What every page needs: the study, the visitor, and how a request is refused."""
 
 import dataclasses
+import re
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable
@@ -16,9 +17,9 @@ from gophercite.ratings.experiments import Rater, rater_of
 from gophercite.ratings.store import StudyError, note
 from gophercite.ratings.study import Study
 
-COOKIE = "gophercite_ratings"
 _MOST_FIELDS = 5000  # maximum fields of a form: a long answer has two for each sentence
 _AUDITED_A_MINUTE = 60  # refusals that are logged per minute; a flood must not fill the disk
+_TOKEN = re.compile(r"^(/r/|/e/[^/]*/page/).*", re.DOTALL)  # the part of a path that has a token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +73,19 @@ class Site:
         self.worlds = BrowsedWorlds(study.folder)
         self._audited = RateLimit(_AUDITED_A_MINUTE, time.monotonic)
 
-    def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Wraps a handler, which may block on the database, as a Starlette endpoint."""
+    def endpoint(
+        self, handler: Handler, *, of_admins: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Wraps a handler, which may block on the database, as a Starlette endpoint.
+
+        Args:
+          of_admins: whether its visitors are administrators, who have a session of their own.
+        """
+        cookie_name = self.signer.cookie(of_admins=of_admins)
 
         async def serve(request: Request) -> Response:
             try:
-                session = self._session(request)
+                session = await self._session(request, cookie_name)
                 if not self.limit.take(_visitor(request, session)):
                     raise RefusedError(
                         429, "That was too fast. Please wait for a minute.", "too-many-requests"
@@ -99,20 +107,25 @@ class Site:
 
         return serve
 
-    def rater(self, visit: Visit, *, or_expired: bool = False) -> Rater:
+    def rater(self, visit: Visit, *, or_former: bool = False) -> Rater:
         """Returns the rater of a request.
 
+        Args:
+          or_former: also accepts sessions whose link has expired or was replaced.
+
         Raises:
-          RefusedError: there is none, the link is void, or, unless `or_expired`, has expired.
+          RefusedError: there is none, or the link has expired or was replaced.
         """
         session = visit.session
         if session is None or session.kind != "rater":
             raise RefusedError(401, "Please open the link that you were sent.")
         with self.store.reading() as connection:
             rater = rater_of(connection, session.id)
+        if or_former:
+            return rater
         if rater.link_version != session.version:
             raise RefusedError(403, "This link was replaced by a newer one.", "void-link")
-        if not or_expired and self.expired(session):
+        if self.expired(session):
             raise RefusedError(403, "Your link has expired. Please ask for a new one.")
         return rater
 
@@ -124,35 +137,52 @@ class Site:
         """Redirects a browser, with a new session if one is given."""
         response = RedirectResponse(to, 303)
         if session is not None:
-            response.set_cookie(
-                COOKIE,
-                self.signer.session(session),
-                max_age=max(0, int(session.expires_at - self.store.now())) + 86400,
-                httponly=True,
-                samesite="lax",  # `strict` would drop the cookie on links from elsewhere
-                secure=self.options.is_https,
-            )
+            self.begin(session, response)
         return response
 
-    def _session(self, request: Request) -> Session | None:
-        cookie = request.cookies.get(COOKIE)
-        return self.signer.open_session(cookie) if cookie else None
+    def begin(self, session: Session, response: Response) -> None:
+        """Sets a session's cookie, instead of an earlier session of a rater or administrator."""
+        response.set_cookie(
+            self.signer.cookie(of_admins=session.kind != "rater"),
+            self.signer.session(session),
+            max_age=max(0, int(session.expires_at - self.store.now())) + 86400,
+            httponly=True,
+            samesite="lax",  # `strict` would drop the cookie on links from elsewhere
+            secure=self.options.is_https,
+        )
+
+    async def _session(self, request: Request, cookie_name: str) -> Session | None:
+        """The session of a cookie; one that can't be read is noted, and is none."""
+        try:
+            cookie = request.cookies.get(cookie_name)
+            return self.signer.open_session(cookie) if cookie else None
+        except RefusedError as error:
+            await run_in_threadpool(self._audit, request, error)
+            return None
 
     def _audit(self, request: Request, error: RefusedError) -> None:
         if self._audited.take("all"):
-            details = {"path": request.url.path[:200], "status": error.status}
+            details = {"path": path_of(request)[:200], "status": error.status}
             with self.store.writing() as connection:
                 note(connection, self.store.now(), "visitor", error.action or "", details)
 
 
-def message(title: str, text: str, status: int = 200, back: str = "") -> Response:
-    """A page with a short message."""
-    return HTMLResponse(render("message.html", title=title, message=text, back=back), status)
+def message(
+    title: str, text: str, status: int = 200, *, back: str = "", change: str = ""
+) -> Response:
+    """A page with a short message, and links to go back and to the last answer if given."""
+    page = render("message.html", title=title, message=text, back=back, change=change)
+    return HTMLResponse(page, status)
 
 
 def address_of(request: Request) -> str:
     """The address that a request comes from."""
     return request.client.host if request.client else "unknown"
+
+
+def path_of(request: Request) -> str:
+    """The path of a request for logs: without tokens, as whoever has a link is that rater."""
+    return _TOKEN.sub(r"\1…", request.url.path)
 
 
 def _visitor(request: Request, session: Session | None) -> str:

@@ -49,8 +49,9 @@ def adjudicate(
     if not new:
         raise StudyError(f"raters agree on all items of {experiment.name!r} that have votes")
     settings = dataclasses.replace(experiment.settings, raters=1, gold_every=0)
-    adjudication = create_experiment(store, name, experiment.interface, pool, settings)
-    added, _ = add_items(store, adjudication, new)
+    with store.writing():  # if it is interrupted, no empty experiment is left
+        adjudication = create_experiment(store, name, experiment.interface, pool, settings)
+        added = add_items(store, adjudication, new).added
     return adjudication, added
 
 

@@ -115,6 +115,8 @@ def vote(
       values: the form's values, in the answers' own order.
       given_at: when the rater was first shown the item.
     """
+    written = drafts.c.item_id == item_id, drafts.c.rater_id == rater_id
+    connection.execute(drafts.delete().where(*written))
     standing = _standing_vote(connection, item_id, rater_id)
     if standing is not None and standing.values == values:
         return Outcome.SAME
@@ -134,8 +136,6 @@ def vote(
         "created_at": now,
     }
     connection.execute(ratings.insert(), row)
-    written = drafts.c.item_id == item_id, drafts.c.rater_id == rater_id
-    connection.execute(drafts.delete().where(*written))
     return Outcome.NEW if standing is None else Outcome.REVISED
 
 
@@ -190,6 +190,14 @@ def is_excluded(connection: sa.Connection, rater_id: int, experiment_id: int) ->
         _in_force(exclusions.c.rater_id == rater_id, experiment_id)
     )
     return connection.execute(query.limit(1)).first() is not None
+
+
+def excluded_from(connection: sa.Connection, rater_id: int) -> set[int | None]:
+    """Returns the experiments that a rater is excluded from, by id; None stands for all."""
+    query = sa.select(exclusions.c.experiment_id).where(
+        exclusions.c.rater_id == rater_id, exclusions.c.lifted_at.is_(None)
+    )
+    return set(connection.execute(query).scalars())
 
 
 def may_need_more(experiment: Experiment) -> sa.ColumnElement[bool]:

@@ -7,6 +7,7 @@ and the rules are written next to the export.
 import dataclasses
 import math
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +15,8 @@ import sqlalchemy as sa
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.schema import exclusions, items, raters, ratings
+
+TIES = ("both_good", "both_bad")
 
 
 class Vote(typing.NamedTuple):
@@ -113,12 +116,20 @@ def is_right(values: dict[str, Any], expected: dict[str, Any]) -> bool:
 
     Args:
       values: the vote's values.
-      expected: by name, a value, or a list of values that are all right.
+      expected: by name, what `accepted` takes.
     """
-    return all(
-        values.get(name) in (right if isinstance(right, list) else [right])
-        for name, right in expected.items()
-    )
+    return all(values.get(name) in accepted(right) for name, right in expected.items())
+
+
+def accepted(right: Any) -> Sequence[Any]:
+    """Returns the values that are right.
+
+    Args:
+      right: a value, a list of values, or `tie`: no form has that value, but two kinds of ties.
+    """
+    if isinstance(right, list):
+        return right
+    return TIES if right == "tie" else (right,)
 
 
 def names_of_raters(connection: sa.Connection) -> dict[int, str]:

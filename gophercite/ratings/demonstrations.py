@@ -173,6 +173,9 @@ def skip(
     connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
 ) -> None:
     """Returns an item, as `assignment.skip`, even if others have taken it in the meantime."""
+    mine = leases.c.item_id == item_id, leases.c.rater_id == rater_id
+    if connection.execute(sa.select(leases.c.state).where(*mine)).scalar() == "skipped":
+        return  # the form was sent twice
     if assignment.renew(connection, now, experiment, item_id, rater_id):
         assignment.skip(connection, now, item_id, rater_id)
         return

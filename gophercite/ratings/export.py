@@ -15,7 +15,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -37,7 +37,10 @@ from gophercite.ratings.schema import experiments as experiments_table
 from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Comparison, Extract, Hit, LongAnswer, RatedAnswer, Response
 from gophercite.reports.human import majority
+from gophercite.storage import write_whole
 from gophercite.storage.json_fields import RecordError
+
+T = TypeVar("T")
 
 KINDS = ("rated-answers", "comparisons", "dpo", "webgpt", "votes", "episodes")
 # A value on a scale, as the forms have them: 0 to 6, or -2 to 2.
@@ -101,29 +104,40 @@ class Exporter:
           path: `.jsonl`, or `.jsonl.gz` except for `webgpt`.
 
         Raises:
-          StudyError: there is nothing to write.
+          StudyError: there is nothing to write; a file that is there stays as it is.
         """
         path = pathlib.Path(path)
         with self._store.reading() as connection:
             rated = self._rated(connection)
             if kind == "rated-answers":
-                self.done.written = records.write(path, self._rated_answers(connection, rated))
+                answers = self._some(kind, self._rated_answers(connection, rated))
+                self.done.written = records.write(path, answers)
             elif kind == "comparisons":
-                self.done.written = records.write(path, self._comparisons(rated))
+                comparisons = self._some(kind, self._comparisons(rated))
+                self.done.written = records.write(path, comparisons)
             elif kind == "dpo":
-                self.done.written = records.write_json(path, self._dpo(rated))
+                self.done.written = records.write_json(path, self._some(kind, self._dpo(rated)))
             elif kind == "webgpt":
-                self.done.written = write_webgpt_comparisons(path, self._webgpt(rated))
+                released = self._some(kind, self._webgpt(rated))
+                with write_whole(path) as partial:
+                    self.done.written = write_webgpt_comparisons(partial, released)
             elif kind == "episodes":
-                self.done.written = write_episodes(path, self._episodes(connection, rated))
+                episodes = self._some(kind, self._episodes(connection, rated))
+                self.done.written = write_episodes(path, episodes)
             else:
-                self.done.written = records.write_json(path, self._votes(rated))
-        if not self.done.written:
-            path.unlink(missing_ok=True)
-            why = ", ".join(f"{count} {why}" for why, count in self.done.left_out.items())
-            raise StudyError(f"there is nothing to export as {kind}: {why or 'no item has a vote'}")
+                self.done.written = records.write_json(path, self._some(kind, self._votes(rated)))
         self._write_rules(kind, path)
         return self.done
+
+    def _some(self, kind: str, lines: Iterable[T]) -> Iterator[T]:
+        """The lines; without any it raises, before the writer puts the file in its place."""
+        is_empty = True
+        for line in lines:
+            is_empty = False
+            yield line
+        if is_empty:
+            why = ", ".join(f"{count} {why}" for why, count in self.done.left_out.items())
+            raise StudyError(f"there is nothing to export as {kind}: {why or 'no item has a vote'}")
 
     def _rated(self, connection: sa.Connection) -> list[_Rated]:
         votes = self._votes_by_item(connection, self._experiment)

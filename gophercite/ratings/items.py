@@ -1,7 +1,11 @@
 """What raters are shown: a question with one or two answers, as stored in `items.content`."""
 
 import dataclasses
+import hashlib
+import json
+import os
 import random
+import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +17,9 @@ from gophercite.ratings.assignment import Role
 from gophercite.ratings.experiments import Experiment
 from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Extract
+from gophercite.storage.json_fields import RecordError
 
+Place = tuple[str | os.PathLike[str], int | None]  # a file, and a line of it if that is known
 TEMPLATES = 3  # number of ways to join a claim and its quote into one text (section C.3)
 EVERYBODY = 1 << 30  # number of raters that gold items need
 
@@ -121,6 +127,8 @@ class NewItem:
       role: its purpose.
       expected: for checks, gold and examples: the right values, by the form's fields.
       pages: the pages that the quotes are from.
+      place: where the record is whose id is `name`; None if the name was made up. Then an item gets
+        another name if an item with other content has this one.
     """
 
     name: str
@@ -128,6 +136,21 @@ class NewItem:
     role: Role = Role.ITEM
     expected: dict[str, Any] | None = None
     pages: tuple[Document, ...] = ()
+    place: Place | None = None
+
+
+class Added(typing.NamedTuple):
+    """What became of new items.
+
+    Attributes:
+      added: number of items that were added.
+      there: number of items that had been added before.
+      errors: one for each item that was left out, since another one has its name.
+    """
+
+    added: int
+    there: int
+    errors: list[RecordError]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,59 +169,86 @@ class StoredItem:
 
 def add_items(
     store: Store, experiment: Experiment, new: Iterable[NewItem], actor: str = "command"
-) -> tuple[int, int]:
+) -> Added:
     """Adds items, even while raters are at work; existing items stay as they are.
 
     Everything random is drawn here, seeded by the experiment's seed and the item's name, and
     stored: the order of the answers, the item's position, the template, the required parts.
-
-    Returns:
-      How many were added, and how many existed already.
     """
-    settings, added, existing = experiment.settings, 0, 0
+    added, existing = 0, 0
+    errors: list[RecordError] = []
     with store.writing() as connection:
-        query = sa.select(schema.items.c.role, schema.items.c.name)
-        rows = connection.execute(query.where(schema.items.c.experiment_id == experiment.id))
-        names = {(row.role, row.name) for row in rows}
+        table = schema.items
+        query = sa.select(table.c.role, table.c.name, table.c.content)
+        rows = connection.execute(query.where(table.c.experiment_id == experiment.id))
+        there = {(row.role, row.name): _digest(Item.of(row.content)) for row in rows}
+        contents: dict[str, set[str]] = {each.value: set() for each in Role}  # before this call
+        for (role, _), digest in there.items():
+            contents[role].add(digest)
         rows = connection.execute(sa.select(schema.pages.c.sha256))
         pages = {row.sha256 for row in rows}
         for each in new:
-            if (each.role.value, each.name) in names:
+            role, name, digest = each.role.value, each.name, _digest(each.item)
+            known = {there.get((role, name))} if each.place else contents[role]
+            if digest in known:
                 existing += 1
                 continue
-            names.add((each.role.value, each.name))
+            if (role, name) in there:
+                if each.place is not None:
+                    problem = f"an item with other content has the name {name!r} already"
+                    errors.append(RecordError(problem, "id", *each.place))
+                    continue
+                name = f"{name} {digest}"
+            there[role, name] = digest
             for page in each.pages:
                 if page.sha256 not in pages:
                     pages.add(page.sha256)
                     row = {"sha256": page.sha256, "document": dataclasses.asdict(page)}
                     connection.execute(schema.pages.insert(), row)
-            draw = random.Random(f"{settings.seed} {each.role} {each.name}")
-            swapped, position = draw.random() < 0.5, draw.getrandbits(31)
-            whole = draw.random() < settings.parts_required
-            answers = tuple(
-                dataclasses.replace(answer, template=draw.randrange(TEMPLATES))
-                for answer in each.item.answers
-            )
-            fixed = each.role in (Role.CHECK, Role.EXAMPLE)  # shown as written, with few parts
-            content = dataclasses.replace(each.item, answers=answers, whole=whole and not fixed)
-            connection.execute(
-                schema.items.insert(),
-                {
-                    "experiment_id": experiment.id,
-                    "name": each.name,
-                    "role": each.role.value,
-                    "content": content.to_json(),
-                    "expected": each.expected,
-                    "swapped": int(swapped and len(answers) == 2 and not fixed),
-                    "position": added if fixed else position,
-                    "wanted": EVERYBODY if each.role is not Role.ITEM else settings.raters,
-                },
-            )
+            connection.execute(table.insert(), _row(experiment, each, name, added))
             added += 1
         connection.execute(sa.text("ANALYZE items"))  # otherwise PostgreSQL may sort all every time
         said = {"experiment": experiment.name, "added": added, "there": existing}
         note(connection, store.now(), actor, "items-added", said)
-    return added, existing
+    return Added(added, existing, errors)
+
+
+def _row(experiment: Experiment, new: NewItem, name: str, number: int) -> dict[str, Any]:
+    """An item as it is stored, with all that is drawn; `number` orders checks and examples."""
+    settings = experiment.settings
+    draw = random.Random(f"{settings.seed} {new.role} {name}")
+    swapped, position = draw.random() < 0.5, draw.getrandbits(31)
+    whole = draw.random() < settings.parts_required
+    answers = tuple(
+        dataclasses.replace(answer, template=draw.randrange(TEMPLATES))
+        for answer in new.item.answers
+    )
+    fixed = new.role in (Role.CHECK, Role.EXAMPLE)  # shown as written, with few parts
+    content = dataclasses.replace(new.item, answers=answers, whole=whole and not fixed)
+    return {
+        "experiment_id": experiment.id,
+        "name": name,
+        "role": new.role.value,
+        "content": content.to_json(),
+        "expected": new.expected,
+        "swapped": int(swapped and len(answers) == 2 and not fixed),
+        "position": number if fixed else position,
+        "wanted": EVERYBODY if new.role is not Role.ITEM else settings.raters,
+    }
+
+
+def _digest(item: Item) -> str:
+    """A short digest of the question and the answers; the same with other pages for the quotes."""
+    answers = [
+        [
+            [[claim.claim, claim.title, claim.quote] for claim in answer.claims],
+            answer.text,
+            [[each.title, each.extract] for each in answer.references],
+            answer.model,
+        ]
+        for answer in item.answers
+    ]
+    return hashlib.sha256(json.dumps([item.question, *answers]).encode()).hexdigest()[:8]
 
 
 def item_of(connection: sa.Connection, id: int) -> StoredItem:

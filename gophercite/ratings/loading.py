@@ -15,17 +15,27 @@ from typing import Any
 from gophercite import evidence, records
 from gophercite.documents import Document
 from gophercite.ratings.assignment import Role
-from gophercite.ratings.forms import Form
-from gophercite.ratings.items import Answer, Claim, Item, NewItem
+from gophercite.ratings.experiments import Settings
+from gophercite.ratings.forms import Field, Form
+from gophercite.ratings.items import Answer, Claim, Item, NewItem, Place
 from gophercite.records import Comparison, Extract, LongAnswer, Question, RatedAnswer
 from gophercite.records.answers import Answer as AskedAnswer
 from gophercite.records.answers import answer_from_json
-from gophercite.reports.human import majority
-from gophercite.storage.json_fields import JsonFields, RecordError
+from gophercite.reports.human import majority, verdict
+from gophercite.storage.json_fields import JsonFields, RecordError, describe, nearest
 from gophercite.storage.json_lines import read_json_lines
+from gophercite.text.counting import counted
 
 # Attention checks and examples of the forms: `FORM_checks.jsonl`, `FORM_examples.jsonl`.
 MATERIAL = pathlib.Path(__file__).parent / "material"
+
+_Labels = dict[str, str | list[str]]  # right values by the forms' fields, as `is_right` takes them
+# What `preferred` of a comparison is in the forms: a side, or one half of a scale.
+_PREFERENCES: Mapping[float, _Labels] = {
+    0.0: {"preferred": "0", "overall": ["-2", "-1"]},
+    0.5: {"preferred": "tie", "overall": "0"},
+    1.0: {"preferred": "1", "overall": ["1", "2"]},
+}
 
 
 @dataclasses.dataclass
@@ -51,7 +61,7 @@ class _Single:
     question: str
     answer: Answer
     pages: tuple[Document, ...]
-    labels: dict[str, str]
+    labels: _Labels
 
 
 def read_items(
@@ -70,7 +80,8 @@ def read_items(
       form: the form that the items are for.
       documents: pages to search by title and quote, for lines without their own.
       questions: trusted answers by question, for TruthfulQA.
-      as_gold: the lines have labels that raters are to be compared with.
+      as_gold: the lines have labels that raters are to be compared with. Labels that the form does
+        not ask for are ignored; a line without others is bad.
 
     Raises:
       FileNotFoundError: when there is no such file.
@@ -83,23 +94,28 @@ def read_items(
     loaded, singles = Loaded(), dict[str, list[_Single]]()
     names: set[str] = set()
 
-    def add(name: str, item: Item, pages: Iterable[Document], labels: dict[str, str]) -> None:
+    def add(
+        name: str, item: Item, pages: Iterable[Document], labels: _Labels, place: Place | None
+    ) -> None:
         if known := trusted.get(item.question):
             item = dataclasses.replace(
                 item, correct=known.answers, incorrect=known.incorrect_answers
             )
         if name in names:
             raise RecordError(f"{name!r} is the id of another line already", "id")
-        if len(item.answers) not in form.answers:
-            raise RecordError(f"has {len(item.answers)} answers; {form.name} needs {form.answers}")
+        _check_number_of_answers(item, form)
         if form.name in ("truthfulqa", "stance") and not (item.correct or item.incorrect):
             what = "is no belief" if form.name == "stance" else "are no trusted answers"
             raise RecordError(f"there {what} to {item.question!r}: name a file of questions")
-        if as_gold and not labels:
-            raise RecordError("has no labels to compare raters with")
+        expected = None
+        if as_gold:
+            asked = {field.name for field in form.fields(item, Settings())}
+            expected = {each: right for each, right in labels.items() if each in asked}
+            if not expected:
+                raise RecordError(f"has no labels for the questions of the form {form.name!r}")
         names.add(name)
         role = Role.GOLD if as_gold else Role.ITEM
-        loaded.items.append(NewItem(name, item, role, labels if as_gold else None, tuple(pages)))
+        loaded.items.append(NewItem(name, item, role, expected, tuple(pages), place))
 
     for file in files:
         for number, value in read_json_lines(file):
@@ -110,12 +126,12 @@ def read_items(
                 if isinstance(found, _Single):
                     singles.setdefault(found.question_id, []).append(found)
                 else:
-                    add(*found)
+                    add(*found, (file, number))
             except RecordError as error:
                 loaded.errors.append(RecordError(error.problem, error.field, file, number))
     for name, item, pages, labels in _of_singles(singles, form.answers, loaded):
         try:
-            add(name, item, pages, labels)
+            add(name, item, pages, labels, None)
         except RecordError as error:
             loaded.errors.append(RecordError(f"question {name!r}: {error.problem}"))
     return loaded
@@ -140,20 +156,29 @@ def read_questions(files: Sequence[str | os.PathLike[str]]) -> Loaded:
                 continue
             names.add(each.id)
             item = Item(each.id, each.question, each.source, (), each.answers)
-            loaded.items.append(NewItem(each.id, item))
+            loaded.items.append(NewItem(each.id, item, place=(file, None)))
         loaded.errors += report.errors
     return loaded
 
 
-def read_written_items(path: str | os.PathLike[str], role: Role) -> Iterator[NewItem]:
+def read_written_items(
+    path: str | os.PathLike[str], role: Role, form: Form, settings: Settings
+) -> Iterator[NewItem]:
     """Reads attention checks or examples: a question, answers, the right values, and why.
 
     A line is `{"question", "answers": [{"claim", "title", "quote"} or {"text", "references"}],
     "expected": {field of the form: value or values}, "reason"}`, with `correct` and `incorrect` for
     TruthfulQA.
 
+    Args:
+      path: `.jsonl` or `.jsonl.gz`.
+      role: `CHECK` or `EXAMPLE`.
+      form: the form that the items are for.
+      settings: the experiment's settings; what a form asks may depend on them.
+
     Raises:
-      RecordError: a line does not have this form; no line is skipped, since checks must be right.
+      RecordError: a line does not have this form, or expects what nobody can fill in; no line is
+        skipped, since checks must be right.
     """
     names = {field.name for field in dataclasses.fields(Item)} | {"expected"}
     for number, value in read_json_lines(path):
@@ -174,9 +199,35 @@ def read_written_items(path: str | os.PathLike[str], role: Role) -> Iterator[New
                 fields.texts("incorrect"),
                 reason=fields.text("reason"),
             )
-            yield NewItem(f"{role.value} {number}", item, role, expected)
+            _check_number_of_answers(item, form)
+            _check_expected(fields, expected, form.fields(item, settings))
+            name = f"{role.value} {number}"
+            yield NewItem(name, item, role, expected, place=(path, number))
         except RecordError as error:
             raise RecordError(error.problem, error.field, path, number) from None
+
+
+def _check_expected(
+    fields: JsonFields, expected: Mapping[str, object], asked: Iterable[Field]
+) -> None:
+    """Refuses values that the form does not have: every rater would fail the check."""
+    choices = {field.name: field.values - {""} for field in asked if field.choices}
+    for name, right in expected.items():
+        if name not in choices:
+            near = nearest(name, choices)
+            hint = f"did you mean {near!r}?" if near else f"there are {', '.join(choices)}"
+            raise fields.error(f"expected.{name}", f"the form has no such question; {hint}")
+        values = right if isinstance(right, list) else [right]
+        if not values or not all(isinstance(v, str) and v in choices[name] for v in values):
+            known = ", ".join(sorted(choices[name]))
+            problem = f"expected one or a list of {known}, got {describe(right)}"
+            raise fields.error(f"expected.{name}", problem)
+
+
+def _check_number_of_answers(item: Item, form: Form) -> None:
+    if len(item.answers) not in form.answers:
+        has, right = counted(len(item.answers), "answer"), " or ".join(map(str, form.answers))
+        raise RecordError(f"has {has}; the form {form.name!r} needs {right}")
 
 
 def _written_answer(fields: JsonFields) -> Answer:
@@ -192,7 +243,7 @@ def _written_answer(fields: JsonFields) -> Answer:
 
 # --- Lines ---
 
-_Found = tuple[str, Item, tuple[Document, ...], dict[str, str]]
+_Found = tuple[str, Item, tuple[Document, ...], _Labels]
 _Pages = Mapping[str, Sequence[Document]]
 
 
@@ -230,16 +281,14 @@ def _comparison(record: Comparison, by_title: _Pages) -> _Found:
     return record.id, item, tuple(pages), _labels(record)
 
 
-def _labels(record: Comparison) -> dict[str, str]:
-    """The researchers' labels, by the form's fields; by majority, as everywhere.
+def _labels(record: Comparison) -> _Labels:
+    """The researchers' labels, by the fields of all forms; by majority, as everywhere.
 
     A rating has them by the form's fields, or as exports have them: `"plausible": [true, false]`.
     """
-    labels: dict[str, str] = {}
-    if record.preferred in (0.0, 1.0):
-        labels["preferred"] = str(int(record.preferred))
-    elif record.preferred == 0.5:
-        labels["preferred"] = "tie"  # ignored when agreement is computed
+    labels: _Labels = {}
+    if record.preferred is not None:
+        labels |= _PREFERENCES.get(record.preferred, {})
     for a in (0, 1):
         for name in ("plausible", "supported"):
             votes = [_label(rating, name, a) for rating in record.ratings]
@@ -273,8 +322,10 @@ def _rated_answer(record: RatedAnswer, by_title: _Pages) -> _Single:
     answer = Answer(
         (claim,), document=record.document, documents=tuple(documents), model=record.model
     )
-    judged = {"plausible_0": record.plausible, "supported_0": record.supported}
-    labels = {n: "yes" if value else "no" for n, value in judged.items() if value is not None}
+    judged = dataclasses.asdict(verdict(record))
+    labels: _Labels = {
+        f"{name}_0": "yes" if value else "no" for name, value in judged.items() if value is not None
+    }
     kept = (*pages, *([page] if page else []))
     return _Single(record.question_id, record.question, answer, kept, labels)
 

@@ -12,6 +12,8 @@ import sqlalchemy as sa
 from gophercite.ratings import assignment
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import (
+    TIES,
+    accepted,
     excluded_raters,
     gold_of,
     gold_shares,
@@ -23,7 +25,7 @@ from gophercite.ratings.schema import checks, items
 from gophercite.ratings.store import note
 
 AGREEMENT = 0.85  # minimum agreement with the researchers, on each kind of question
-UNDECIDED = frozenset({"unsure", "both_good", "both_bad", "tie"})  # ignored in that agreement
+_UNDECIDED = frozenset({"unsure", *TIES})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +111,16 @@ def answer_check(
         reason = f"attention checks: {after.right} of {after.count} right"
         assignment.exclude(connection, now, rater_id, experiment.id, reason, f"rater {rater_id}")
     return right
+
+
+def is_undecided(name: str, value: str) -> bool:
+    """Whether a value decides nothing: not sure, a tie, or the middle of a scale.
+
+    Args:
+      name: the form's field, or its kind; in `preferred`, 0 is the first answer.
+      value: its value.
+    """
+    return value in _UNDECIDED or (value == "0" and name != "preferred")
 
 
 class Screened(typing.NamedTuple):
@@ -218,13 +230,13 @@ def _agreement(
     asked: dict[str, int] = {}
     for item_id, right in expected.items():
         for name, value in right.items():
-            if value in UNDECIDED:
+            if all(is_undecided(name, each) for each in accepted(value)):
                 continue
             kind = name.rpartition("_")[0] if name[-2:] in ("_0", "_1") else name
             asked[kind] = asked.get(kind, 0) + 1
             said = votes.get(item_id, {}).get(name, "unsure")
-            if said not in UNDECIDED:
-                alike.setdefault(kind, []).append(said == value)
+            if not is_undecided(name, said):
+                alike.setdefault(kind, []).append(said in accepted(value))
     return {
         kind: statistics.fmean(alike[kind]) if 2 * len(alike.get(kind, ())) >= count else None
         for kind, count in asked.items()

@@ -5,22 +5,17 @@ import dataclasses
 
 import sqlalchemy as sa
 
-from gophercite.ratings.agreement import Agreement, krippendorff, percent
+from gophercite.ratings.agreement import Agreement, interval, krippendorff, percent
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import Rules, counted_votes, names_of_raters
 from gophercite.ratings.experiments import Experiment
-from gophercite.ratings.quality import UNDECIDED, Work, work
+from gophercite.ratings.forms import SCALE
+from gophercite.ratings.quality import Work, is_undecided, work
 from gophercite.ratings.schema import items
 
 _NOT_LABELS = frozenset({"comment", "flag"})
-_NEUTRAL = {
-    "preferred": UNDECIDED,
-    "plausible": frozenset({"unsure"}),
-    "supported": frozenset({"unsure"}),
-    "truthful": frozenset({"unsure"}),
-    "informative": frozenset({"unsure"}),
-}
-_OF_SCALES = frozenset({"0"})  # for ratings from -2 to 2
+_DEGREES = frozenset(value for value, _ in SCALE)
+_UNDECIDED = "undecided"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,26 +42,43 @@ class WorkRow:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The state of an experiment."""
+    """The state of an experiment.
+
+    Attributes:
+      items: number of items, without gold.
+      complete: number of items that have all their votes.
+      votes: number of votes on them that count.
+      gold: number of gold items.
+      gold_votes: number of votes on them that count.
+    """
 
     experiment: Experiment
     items: int
     complete: int
     votes: int
+    gold: int
+    gold_votes: int
     agreement: list[AgreementRow]
     work: list[WorkRow]
+
+    @property
+    def progress(self) -> str:
+        """How much is rated, in words; everybody rates the gold, so it is never complete."""
+        rated = f"{self.complete} of {self.items} items complete, {self.votes} votes"
+        gold = f"{self.gold} gold items, {self.gold_votes} votes on them"
+        if not self.gold:
+            return rated
+        return f"{rated}; {gold}" if self.items else gold
 
 
 def report(connection: sa.Connection, experiment: Experiment, rules: Rules | None = None) -> Report:
     """Returns the state of an experiment, based on the votes that count."""
-    here = items.c.experiment_id == experiment.id, items.c.role == Role.ITEM.value
-    query = sa.select(items.c.id, items.c.wanted).where(*here)
-    wanted = {row.id: row.wanted for row in connection.execute(query)}
-    votes = [
-        vote
-        for vote in counted_votes(connection, experiment, rules or Rules())
-        if vote.item_id in wanted
-    ]
+    query = sa.select(items.c.id, items.c.wanted, items.c.role)
+    here = connection.execute(query.where(items.c.experiment_id == experiment.id)).all()
+    wanted = {row.id: row.wanted for row in here if row.role == Role.ITEM.value}
+    gold = sum(row.role == Role.GOLD.value for row in here)
+    counted = counted_votes(connection, experiment, rules or Rules())
+    votes = [vote for vote in counted if vote.item_id in wanted]
     counts = collections.Counter(vote.item_id for vote in votes)
     complete = sum(counts[item] >= needs for item, needs in wanted.items())
     labels: dict[str, dict[tuple[int, str], list[str]]] = {}
@@ -77,14 +89,37 @@ def report(connection: sa.Connection, experiment: Experiment, rules: Rules | Non
                 labels.setdefault(kind, {}).setdefault((vote.item_id, name), []).append(value)
     agreement = []
     for kind, by_item in labels.items():
-        units = list(by_item.values())
-        shares = percent(units, _NEUTRAL.get(kind, _OF_SCALES))
-        if shares is not None:
-            alpha = _in_words(krippendorff(units), 1, ".2f")
-            agreement.append(AgreementRow(kind, _in_words(shares, 100, ".1f"), alpha, shares.items))
+        agreement += _agreement(kind, list(by_item.values()))
     names = names_of_raters(connection)
     rows = [_row(each, names[each.rater_id]) for each in work(connection, experiment)]
-    return Report(experiment, len(wanted), complete, len(votes), agreement, rows)
+    on_gold = len(counted) - len(votes)
+    return Report(experiment, len(wanted), complete, len(votes), gold, on_gold, agreement, rows)
+
+
+def _agreement(kind: str, units: list[list[str]]) -> list[AgreementRow]:
+    """The agreement on one kind of question; none if no item has two labels.
+
+    Percent compares the sides that raters take: WebGPT's comparison labels merge "much better" and
+    "better", and a neutral one agrees with a side by half (section C.2). Alpha of a scale takes
+    its degrees as numbers.
+    """
+    is_scale = kind != "preferred" and all(_DEGREES.issuperset(labels) for labels in units)
+
+    def side(value: str) -> str:
+        if is_undecided(kind, value):
+            return _UNDECIDED
+        return ("+" if int(value) > 0 else "-") if is_scale else value
+
+    sides = [[side(value) for value in labels] for labels in units]
+    shares = percent(sides, {_UNDECIDED})
+    if shares is None:
+        return []
+    if is_scale:
+        alpha = krippendorff([[int(value) for value in labels] for labels in units], interval)
+    else:
+        alpha = krippendorff(sides)
+    in_words = _in_words(shares, 100, ".1f"), _in_words(alpha, 1, ".2f")
+    return [AgreementRow(kind, *in_words, shares.items)]
 
 
 def _in_words(agreement: Agreement | None, times: float, form: str) -> str:

@@ -7,6 +7,7 @@ PostgreSQL with several servers.
 
 import contextlib
 import logging
+import os
 import pathlib
 import sqlite3
 import threading
@@ -21,6 +22,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from gophercite.ratings import schema
+from gophercite.storage.json_fields import in_one_line
 
 _MIGRATIONS = pathlib.Path(__file__).parent / "migrations"
 _WRITERS_LOCK = 0x676F70  # any number, the same for all who write to one PostgreSQL database
@@ -45,7 +47,8 @@ class Store:
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
         self.now = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._open: sa.Connection | None = None  # the transaction of `writing`, under the lock
         try:
             self.url = sa.make_url(url)
             # Neither `StaticPool` nor one per thread: readers come and go and never wait.
@@ -66,17 +69,26 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that may write; no other one runs at that time. An error rolls it back."""
-        with self._lock, self._engine.connect() as connection:
-            connection.info["writes"] = True  # read by `_begin_sqlite`
-            try:
-                with connection.begin():
-                    if not self.is_sqlite:
-                        lock = sa.func.pg_advisory_xact_lock(_WRITERS_LOCK)
-                        connection.execute(sa.select(lock))
-                    yield connection
-            finally:
-                connection.info["writes"] = False
+        """A transaction that may write; no other one runs at that time. An error rolls it back.
+
+        Inside another one of the same thread it is a part of that one: all is written, or nothing.
+        """
+        with self._lock:
+            if self._open is not None:
+                yield self._open
+                return
+            with self._engine.connect() as connection:
+                connection.info["writes"] = True  # read by `_begin_sqlite`
+                try:
+                    with connection.begin():
+                        if not self.is_sqlite:
+                            lock = sa.func.pg_advisory_xact_lock(_WRITERS_LOCK)
+                            connection.execute(sa.select(lock))
+                        self._open = connection
+                        yield connection
+                finally:
+                    self._open = None
+                    connection.info["writes"] = False
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -87,8 +99,11 @@ class Store:
     def backup(self, path: str | pathlib.Path) -> None:
         """Copies an SQLite database while raters go on; the copy is complete or absent.
 
+        Args:
+          path: a new file; the folders above it are created.
+
         Raises:
-          StudyError: the database is not SQLite, or the file already exists.
+          StudyError: the database is not SQLite, the file already exists, or it can't be written.
         """
         if not self.is_sqlite:
             raise StudyError("PostgreSQL has its own program for backups: pg_dump")
@@ -96,20 +111,32 @@ class Store:
         if path.exists():
             raise StudyError(f"{path}: is there already")
         partial = path.with_name(path.name + ".partial")
-        partial.unlink(missing_ok=True)
         try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial.unlink(missing_ok=True)
+            make_private(partial)
             with (
                 contextlib.closing(sqlite3.connect(str(self.url.database))) as source,
                 contextlib.closing(sqlite3.connect(partial)) as copy,
             ):
                 source.backup(copy)
             partial.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            raise StudyError(f"{path}: can't be written: {in_one_line(error)}") from None
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Closes all connections."""
         self._engine.dispose()
+
+
+def make_private(path: pathlib.Path) -> None:
+    """Creates an empty file that only its owner may read; one that exists becomes like that."""
+    # SQLite opens an empty file as a new database, and gives the files beside it the same mode.
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    path.chmod(0o600)
 
 
 def note(

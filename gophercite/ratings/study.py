@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gophercite.ratings.store import Store, StudyError
+from gophercite.ratings.store import Store, StudyError, make_private
 from gophercite.storage.json_fields import RecordError
 from gophercite.storage.json_lines import read_json
 
@@ -42,7 +42,8 @@ class Study:
         if not isinstance(url, str | None) or len(self.secret) < 32:
             raise StudyError(f"{self.folder}: {_SETTINGS} or {_SECRET} is damaged")
         if url is None and not (self.folder / _DATABASE).is_file():
-            raise StudyError(f"{self.folder / _DATABASE}: is missing; put a backup there")
+            how = _how_to_restore(self.folder)
+            raise StudyError(f"{self.folder / _DATABASE}: is missing; {how}")
         self.store = Store(url or _sqlite_url(self.folder), clock)
 
     @classmethod
@@ -55,7 +56,8 @@ class Study:
         """Creates a study in a new or empty folder.
 
         Args:
-          folder: its files will be readable by their owner only.
+          folder: its files will be readable by their owner only, and so will the folder, unless
+            it holds other files already.
           database: URL of an empty PostgreSQL database; None for SQLite in the folder.
 
         Raises:
@@ -65,10 +67,25 @@ class Study:
         if (folder / _SETTINGS).exists():
             raise StudyError(f"{folder}: there is a study here already")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        Store(database or _sqlite_url(folder), clock).close()  # before the files that announce it
+        if not any(folder.iterdir()):
+            folder.chmod(0o700)  # `mkdir` leaves a folder that is there as it is
+        if database is None:
+            url = _sqlite_url(folder)
+            make_private(folder / _DATABASE)
+        else:
+            url = database
+        Store(url, clock).close()  # before the files that announce it
         _write_private(folder / _SECRET, secrets.token_hex(32) + "\n")
         _write_private(folder / _SETTINGS, json.dumps({"database": database}) + "\n")
         return cls(folder, clock)
+
+
+def _how_to_restore(folder: pathlib.Path) -> str:
+    # SQLite would replay what a killed process left into the backup.
+    left = [n for n in (f"{_DATABASE}-wal", f"{_DATABASE}-shm") if (folder / n).exists()]
+    if not left:
+        return "put a backup there"
+    return f"first remove {' and '.join(left)} of the lost database, then put a backup there"
 
 
 def _sqlite_url(folder: pathlib.Path) -> str:
@@ -80,6 +97,5 @@ def _sqlite_url(folder: pathlib.Path) -> str:
 
 
 def _write_private(path: pathlib.Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    make_private(path)
+    path.write_text(text, "ascii")

@@ -227,9 +227,9 @@ def test_links_and_cookies_that_are_forged_expired_or_void(served: Served) -> No
     assert browser.get("/e/1").status == 200
     add_rater(served.study.store, "renewed", "super", new_link=True)
     assert browser.get("/e/1").status == 403
-    forged = served.browser()
-    forged.client.cookies.set("gophercite_ratings", "W10.x")
-    assert forged.get("/").status == 403
+    forged, signer = served.browser(), Signer(served.study.secret)
+    forged.client.cookies.set(signer.cookie(of_admins=False), "W10.x")
+    assert forged.get("/").status == 401
     assert audited(served, "forged-session") == 1
     rater = served.browser("no admin")
     assert rater.get("/admin").status == 401
@@ -248,12 +248,12 @@ def test_an_expired_session_never_loses_a_form(served: Served) -> None:
     rater = add_rater(served.study.store, "expired", "super")
     signer = Signer(served.study.secret)
     past = served.study.store.now() - 5
-    session = Session("rater", rater.id, rater.link_version, past, "nonce")
+    session = Session("rater", rater.id, rater.link_version, past, "")
     browser.client.cookies.clear()
-    browser.client.cookies.set("gophercite_ratings", signer.session(session))
+    browser.client.cookies.set(signer.cookie(of_admins=False), signer.session(session))
     assert browser.get("/e/1").status == 403
-    before, sent = votes(served), page.form | VOTE | {"form": signer.form(session)}
-    answer = browser.send("/e/1", sent)
+    before = votes(served)
+    answer = browser.send("/e/1", page.form | VOTE)
     assert answer.status == 403
     assert "What you wrote is kept" in answer.text
     assert votes(served) == before
@@ -291,8 +291,8 @@ def test_drafts_skips_and_votes_sent_twice(served: Served) -> None:
     assert len(left) <= 1, "a vote takes the draft away"
 
 
-def raw(served: Served, request: bytes, seconds: float = 5.0) -> bytes:
-    """What a server answers to bytes that no library would send."""
+def raw(served: Served, request: bytes, seconds: float = 5.0, then: bytes = b"") -> bytes:
+    """What a server answers to bytes that no library would send, and to more after its answer."""
     host, port = served.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=seconds) as connection:
         connection.sendall(request)
@@ -300,6 +300,8 @@ def raw(served: Served, request: bytes, seconds: float = 5.0) -> bytes:
         try:
             while part := connection.recv(65536):
                 answer += part
+                connection.sendall(then)
+                then = b""
         except (TimeoutError, ConnectionResetError):
             pass
         return answer
@@ -354,13 +356,40 @@ def test_odd_forms_are_no_failure(served: Served, browser: Browser) -> None:
     assert browser.client.request("TRACE", "/").status_code == 405
 
 
+def test_numbers_in_addresses_that_are_no_numbers(served: Served, browser: Browser) -> None:
+    """Python reads no number of so many digits."""
+    for digits in ("9" * 10, "9" * 5000):
+        ticket = browser.get("/e/1").form["ticket"]
+        for path in ("/e/{}", "/e/1/rated/{}", f"/e/1/page/{ticket}/0/{{}}"):
+            page = browser.get(path.format(digits))
+            assert page.status == 404
+            assert_harmless(page)
+
+
+def test_a_failure_has_the_headers_of_every_page(tmp_path: pathlib.Path) -> None:
+    study = Study.create(tmp_path / "study")
+    with serve(study) as served:
+        browser = served.browser("witness")
+        with study.store.writing() as connection:
+            connection.execute(sa.text("DROP TABLE experiments"))
+        page = browser.get("/")
+        assert page.status == 500
+        assert "try again" in page.text
+        assert_harmless(page)
+    study.store.close()
+
+
 def test_slow_clients_are_let_go_and_keep_nobody_waiting(tmp_path: pathlib.Path) -> None:
     study = Study.create(tmp_path / "study")
     with serve(study, body_seconds=0.3, seconds_for_headers=0.3) as served:
         begun = time.monotonic()
         silent = raw(served, b"GET / HT")
         slow = b"POST /e/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nform="
-        late = raw(served, slow, seconds=3.0)
+        late = raw(served, slow, seconds=20.0, then=b"more")
+        ok = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        for next_head in (b"", b"GET / HT"):
+            assert b" 200 " in raw(served, ok, seconds=20.0, then=next_head)
+            assert time.monotonic() - begun < 5, "let go after its first request, too"
         assert silent == b""
         assert b" 408 " in late
         assert time.monotonic() - begun < 5

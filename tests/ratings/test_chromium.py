@@ -127,6 +127,36 @@ def test_without_scripts_what_is_wrong_is_said(served: Served, chromium: Any) ->
     context.close()
 
 
+def test_the_last_answer_is_changed(served: Served, chromium: Any) -> None:
+    """As a rater does it, who finds it by its link; the browser's Back shows the next item."""
+    name, here = "second thoughts", address(served, "comparison")
+    pass_checks(served, served.browser(name), here)
+    tab = Tab(chromium, served.url, DESKTOP, PHONE)
+    page = tab.page
+    page.goto(served.link(name))
+    page.goto(here)
+    shown = as_shown(ALL["comparison"], is_swapped(served, "comparison"))
+    for field, value in shown.items():
+        if field != "comment":
+            page.check(f"input[name='{field}'][value='{value}']")
+    page.fill("textarea", shown["comment"])
+    page.click("#submit")
+    page.click("text=Change your last answer")
+    page.wait_for_selector("text=You have sent an answer to this")
+    tab.look("changed-answer")
+    assert page.input_value("textarea") == shown["comment"]
+    page.fill("textarea", shown["comment"] + " That is what I think now.")
+    page.click("#submit")
+    page.wait_for_selector("h1:has-text('All done')")
+    tab.look("all-done")
+    with served.study.store.reading() as connection:
+        query = sa.select(ratings).order_by(ratings.c.id.desc())
+        row = connection.execute(query.limit(1)).one()
+    assert (row.revision, row.values["preferred"]) == (1, ALL["comparison"]["preferred"])
+    assert row.values["comment"].endswith("now.")
+    tab.close()
+
+
 def test_the_administrators_pages(served: Served, chromium: Any) -> None:
     tab = Tab(chromium, served.url, DESKTOP, PHONE)
     tab.page.goto("/admin/login")

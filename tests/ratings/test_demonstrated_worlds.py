@@ -225,7 +225,7 @@ def test_bad_questions_are_named_and_episodes_are_nobody_s_votes(
     assert "'comparison' has no world to browse" in capsys.readouterr().err
     assert cli.main(["rate", "status", study, "--json"]) == 0
     capsys.readouterr()
-    more = write(tmp_path / "s.jsonl", question("q1"), question("q2"))
+    more = write(tmp_path / "s.jsonl", question("q1", "Why?"), question("q2"))
     assert cli.main(["rate", "add", study, "demonstration", more]) == 0
     assert "1 items added to 'demonstration'; 1 were already there" in capsys.readouterr().out
     assert cli.main(["rate", "add", study, "demonstration", more, "--gold", more]) == 1

@@ -16,6 +16,7 @@ from gophercite import cli
 from gophercite.browser.recorded import Recorder
 from gophercite.browser.worlds import SiteWorld
 from gophercite.documents import Document
+from gophercite.ratings.experiments import add_rater
 from gophercite.ratings.schema import audit, items, leases, ratings
 from gophercite.ratings.study import Study
 from gophercite.retrieval.engine import Hit
@@ -154,6 +155,38 @@ def test_no_lease_or_link_that_expires_loses_a_step(tmp_path: pathlib.Path) -> N
     study.store.close()
 
 
+def test_a_form_of_a_link_that_was_replaced_does_nothing_and_loses_nothing(
+    tmp_path: pathlib.Path,
+) -> None:
+    study = study_of(tmp_path)
+    with serve(study) as served:
+        person = at_hill(served, "Renewed")
+
+        def replace_link(*, opened: bool = True) -> None:
+            add_rater(study.store, "Renewed", "super", new_link=True)
+            if opened:
+                assert person.browser.get(served.link("Renewed")).status == 200
+
+        replace_link()
+        again = person.quote("burned down")
+        assert "link was replaced" in again.text
+        assert again.elements.form["text"] == "burned down"
+        assert steps_of(served, "Renewed") == ["Search lighthouse", "Clicked on link 0"]
+        person.quote("burned down")
+        person.press("End: Answer")
+        replace_link(opened=False)
+        assert (
+            "It burned down [1]."
+            in person.browser.send("/e/1", person.hidden | {"answer": "It burned down [1]."}).text
+        )
+        replace_link()
+        again = person.answer("It burned down [1].")
+        assert again.elements.form["answer"] == "It burned down [1]."
+        assert "Nothing is left" in person.answer("It burned down [1].").text
+        assert len(steps_of(served, "Renewed")) == 5
+    study.store.close()
+
+
 def test_each_step_renews_the_lease(tmp_path: pathlib.Path) -> None:
     clock = Clock()
     study_of(tmp_path).store.close()
@@ -182,11 +215,15 @@ def test_skipping_and_saving(tmp_path: pathlib.Path) -> None:
     with serve(study) as served:
         person = at_hill(served, "Skipper")
         begun = "One?" if "One?" in person.page.text else "Two?"
+        old = person.hidden
         skipped = person.send(action="skip")
         assert begun not in skipped.text
         assert "No page is open" in skipped.text
         other = at_hill(served, "Second")
         assert begun in other.page.text, "somebody else has it"
+        again = person.browser.send("/e/1", old | {"action": "skip"})
+        assert again.status == 200, "a form that is sent twice does nothing"
+        assert begun not in again.text
         other.quote("burned down")
         other.press("End: Answer")
         saved = other.browser.send("/e/1", other.hidden | {"answer": "A dr", "action": "save"})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gophercite.ratings import assignment, quality
+from gophercite.ratings import assignment, quality, reports
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.counting import Rules, counted_votes
 from gophercite.ratings.experiments import (
@@ -134,6 +134,38 @@ def test_screening_is_by_the_papers_rules(store: Store) -> None:
     half = {n: {"preferred": "both_bad"} for n in range(8)}
     assert passes("half undecided", half)
     assert not passes("undecided", {n: {"preferred": "unsure"} for n in range(9)}), "too little"
+
+
+@pytest.mark.parametrize(
+    ("name", "votes", "percent", "alpha"),
+    [
+        # On a scale the side counts, and its middle agrees with a side by half.
+        ("overall", [("1", "2"), ("-2", "-1"), ("0", "0")], 100, 0.83),
+        ("overall", [("0", "1"), ("2", "0"), ("-2", "2")], 33.3, -0.52),
+        ("accuracy_0", [("1", "2"), ("-2", "0"), ("-1", "1")], 50, 0.31),
+        # No tie is better than another, and who can't pick one has no better answer either.
+        ("preferred", [("both_good", "both_bad"), ("unsure", "both_good"), ("0", "0")], 100, 1.0),
+        ("preferred", [("0", "unsure"), ("both_bad", "1"), ("0", "1")], 33.3, -0.25),
+        ("accurate_0", [("yes", "unsure"), ("no", "yes"), ("yes", "yes")], 50, -0.11),
+        ("supported_1", [("yes", "unsure"), ("no", "yes"), ("unsure", "unsure")], 50, 0.09),
+        ("stance_0", [("neither", "affirms"), ("affirms", "affirms")], 50, 0.0),
+    ],
+)
+def test_agreement_by_kind_of_question(
+    store: Store, name: str, votes: list[tuple[str, str]], percent: float, alpha: float
+) -> None:
+    experiment = bare_experiment(store, raters=2)
+    places = bare_items(store, experiment, len(votes))
+    with store.writing() as connection:
+        for number, rater in enumerate(("ada", "bob")):
+            id = add_rater(store, rater, "super").id
+            for item, pair in zip(places, votes, strict=True):
+                values = {name: pair[number], "comment": rater}
+                assignment.vote(connection, 0.0, experiment, item, id, values, 0.0)
+        (row,) = reports.report(connection, experiment).agreement
+    assert row.name == name.removesuffix("_0").removesuffix("_1")
+    assert row.percent.startswith(f"{percent:.1f} ")
+    assert float(row.alpha.split()[0]) == pytest.approx(alpha, abs=0.006)  # as nltk has it
 
 
 def binomial_at_least(count: int, least: int, share: float) -> float:

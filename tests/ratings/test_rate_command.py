@@ -96,6 +96,7 @@ def test_what_is_private_is_so(study: str) -> None:
         (("adjudicate", "STUDY", "nq", "new"), "agree on all"),
         (("backup", "STUDY", "BAD"), "is there already"),
         (("serve", "STUDY", "--host", "203.0.113.1"), "203.0.113.1:8000"),
+        (("serve", "STUDY", "--host", "2001:db8::1"), "[2001:db8::1]:8000: "),
         (("new", "fresh", "--database", "postgresql+pg8000://u:pw@127.0.0.1:1/x"), "***"),
     ],
 )

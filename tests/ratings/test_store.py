@@ -1,7 +1,9 @@
 """The data base: tables of every version, one writer, backups, what is refused."""
 
+import os
 import pathlib
 import sqlite3
+import stat
 import threading
 import time
 
@@ -13,6 +15,7 @@ from alembic.migration import MigrationContext
 from gophercite.ratings import schema
 from gophercite.ratings.experiments import Settings, add_rater, create_experiment, move_rater
 from gophercite.ratings.store import Store, StudyError, note
+from gophercite.ratings.study import Study
 from tests.ratings.databases import postgresql
 
 
@@ -90,6 +93,19 @@ def test_an_error_undoes_the_whole_transaction(store: Store) -> None:
         assert connection.execute(sa.select(schema.audit)).all() == []
 
 
+def test_a_transaction_within_another_is_part_of_it(store: Store) -> None:
+    def fail() -> None:
+        with store.writing():
+            add_rater(store, "Ada", "super")
+            add_rater(store, "Ada", "wide")
+
+    with pytest.raises(StudyError, match="of the pool 'super'"):
+        fail()
+    add_rater(store, "Ada", "wide")
+    with store.reading() as connection:
+        assert connection.execute(sa.select(schema.pools.c.name)).scalars().all() == ["wide"]
+
+
 def test_a_writer_of_another_process_is_waited_for(store: Store) -> None:
     """As when a command undoes a rater's data while the server runs."""
     other = sqlite3.connect(str(store.url.database), isolation_level=None, check_same_thread=False)
@@ -134,6 +150,30 @@ def test_a_backup_is_whole_while_others_write(store: Store, tmp_path: pathlib.Pa
         assert connection.execute(sa.select(schema.raters.c.name)).scalars().all() == ["Ada"]
     with pytest.raises(StudyError, match="is there already"):
         store.backup(copy)
+
+
+@pytest.mark.parametrize("others", ["", "notes.txt"])
+def test_a_study_and_its_backup_are_for_their_owner_alone(
+    tmp_path: pathlib.Path, others: str
+) -> None:
+    """Also in a folder that was there before, which is left as it is if others use it."""
+    before = os.umask(0o022)
+    try:
+        folder = tmp_path / "study"
+        folder.mkdir()
+        if others:
+            (folder / others).touch()
+        study = Study.create(folder)
+        add_rater(study.store, "Ada", "super")
+        study.store.backup(tmp_path / "copy.db")
+        names = {path.name for path in folder.iterdir()} - {others}
+    finally:
+        os.umask(before)
+    assert {"secret", "study.json", "ratings.db", "ratings.db-wal"} <= names
+    for path in (tmp_path / "copy.db", *(folder / name for name in names)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE(folder.stat().st_mode) == (0o755 if others else 0o700)
+    study.store.close()
 
 
 def test_names_and_pools(store: Store) -> None:
