@@ -58,9 +58,13 @@ def _answers(
     pages = DocumentIndex(index) if index is not None else None
     for question in questions:
         with_page = question if pages is None else with_pages(question, pages.document)
-        answer = best_answer(with_page, samples.get(question.id, []), settings, report)
+        answer = best_answer(with_page, samples.pop(question.id, []), settings, report)
         if answer is not None:
             yield answer
+    unasked = sum(map(len, samples.values()))
+    if unasked:
+        report.samples += unasked
+        report.refused["of a question that is not in the file of questions"] += unasked
 
 
 def _read_samples(path: Path, report: records.Report) -> dict[str, list[Sampled]]:

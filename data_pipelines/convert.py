@@ -28,12 +28,13 @@ from data_pipelines.converters.fact_checking import (
     ClaimReader,
     convert_fever,
     convert_fool_me_twice,
+    join_groups,
     read_fever,
     read_fever_symmetric,
     read_fool_me_twice,
 )
 from data_pipelines.converters.fairytaleqa import convert_fairytaleqa
-from data_pipelines.converters.gold import ConversionReport, Converter
+from data_pipelines.converters.gold import ConversionReport, Converter, of_several_files
 from data_pipelines.converters.natural_questions import (
     convert_natural_questions,
     convert_simplified,
@@ -59,7 +60,9 @@ from data_pipelines.converters.webgpt_questions import (
     convert_trivia_qa_open,
 )
 from data_pipelines.converters.writing import (
+    SPLITS,
     ConversionSettings,
+    split_of,
     write_comparisons,
     write_documents,
     write_questions,
@@ -145,7 +148,7 @@ def _convert(
         questions = _all(converter, flags.input, report)
         write_questions(flags.out, questions, settings, report)
         return len(questions)
-    gold = _all(GOLD[flags.format], flags.input, report)
+    gold = of_several_files(GOLD[flags.format](path, report) for path in flags.input)
     gold = join_passages(gold) if flags.articles else gold
     write_records(flags.out, flags.format, gold, settings, report)
     return len(gold)
@@ -158,8 +161,18 @@ def _write_fabricated(
     report: ConversionReport,
 ) -> None:
     source = flags.format.removesuffix("_comparisons")
-    fabricated = list(fabricate(claims, source, report, types=flags.types))
-    groups = {one.comparison.id: one.group for one in fabricated}
+    by_split: dict[str, list[CheckedClaim]] = {split: [] for split in SPLITS}
+    for claim in join_groups(claims):
+        by_split[split_of(claim.group, settings)].append(claim)
+    # Split by split, because false quotes are from other claims' pages.
+    fabricated = [
+        one
+        for of_split in by_split.values()
+        for one in fabricate(of_split, source, report, types=flags.types)
+    ]
+    groups: dict[str, str] = {}
+    for one in fabricated:
+        groups.setdefault(one.comparison.id, one.group)  # of equal ids the first is written
     write_comparisons(flags.out, (one.comparison for one in fabricated), settings, report, groups)
 
 

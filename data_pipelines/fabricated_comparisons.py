@@ -61,7 +61,8 @@ def fabricate(
     (seed, claim, type), independently of other claims and types.
 
     Args:
-      claims: claims with their evidence. False quotes are sentences from the other claims' pages.
+      claims: claims of one split with their evidence. False quotes are sentences from the other
+        claims' pages.
       source: name of the data set; the comparisons' source adds the type, as in `fever_A2`.
       report: counts the claims without a comparison, and why.
       types: the types to make.
@@ -80,7 +81,9 @@ def fabricate(
             continue
         asked = question_for(checked.claim, ask) if {"B", "B2"} & set(types) else None
         for kind in types:
-            draw = random.Random(f"{seed}/fabricated/{checked.id}/{kind}")
+            # As bytes: an id may hold half of a surrogate pair, which a string as the seed may not.
+            seeded = f"{seed}/fabricated/{checked.id}/{kind}".encode("utf-8", "replace")
+            draw = random.Random(seeded)
             question = _yes_no_question(checked.claim, draw) if kind in ("A", "A2") else asked
             if question is None:
                 report.counts[f"claims of which no rule makes a question ({kind})"] += 1
@@ -155,8 +158,10 @@ def _false_quote(
         if page.title == checked.document.title:
             continue
         spans = sentence_spans(page.text)
-        first = draw.randrange(max(1, len(spans) - wanted + 1))
-        text = page.text[spans[first][0] : spans[min(first + wanted, len(spans)) - 1][1]]
+        if len(spans) < wanted:
+            continue  # a quote with fewer sentences would be recognised by its length
+        first = draw.randrange(len(spans) - wanted + 1)
+        text = page.text[spans[first][0] : spans[first + wanted - 1][1]]
         if len(text) >= MINIMUM_QUOTE_LENGTH and not holds_mark(text):
             return text
     return None

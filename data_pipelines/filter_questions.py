@@ -1,9 +1,10 @@
 """Filters test questions as the paper does (section 3.1).
 
     python -m data_pipelines.filter_questions natural_questions IN OUT --train TRAIN …
-    python -m data_pipelines.filter_questions eli5 IN OUT [--index corpus.db] [--like RATED]
+    python -m data_pipelines.filter_questions eli5 IN OUT [--like RATED]
 
-IN, TRAIN and OUT are JSON lines of questions. Prints how many were kept, and why others were not.
+IN, TRAIN and OUT are JSON lines of questions. If their documents are search results, --index FILE
+names the index that has the pages. Prints how many were kept, and why others were not.
 """
 
 import argparse
@@ -33,15 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     reading, report = records.Report(), FilterReport()
     try:
-        questions = _questions(flags.input, reading)
+        questions = _with_pages(_questions(flags.input, reading), flags.index)
         if flags.format == "natural_questions":
             train = (question for path in flags.train for question in _questions(path, reading))
-            overlap = TrainingOverlap(train)
+            overlap = TrainingOverlap(_with_pages(train, flags.index))
             records.write(flags.out, natural_questions_filtered(questions, overlap, report))
         else:
             lengths = _lengths(flags, reading)
-            whole = _with_pages(questions, flags.index)
-            records.write(flags.out, eli5_filtered(whole, report, *lengths))
+            records.write(flags.out, eli5_filtered(questions, report, *lengths))
     except (OSError, ValueError, IndexFileError) as error:
         print(f"filter_questions: {in_one_line(error)}", file=sys.stderr)
         return 1
@@ -71,7 +71,7 @@ def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]
 
 
 def _with_pages(questions: Iterator[Question], index: str | None) -> Iterator[Question]:
-    """Yields questions with the pages of their search results, whose URLs the filter checks."""
+    """Yields questions with the pages of their search results: titles and URLs are checked."""
     if index is None:
         yield from questions
         return
@@ -90,7 +90,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("input", type=Path, metavar="IN", help="questions, JSON lines")
     add("out", type=Path, metavar="OUT", help="file to write")
     add("--train", type=Path, nargs="+", metavar="FILE", help="natural_questions: to overlap with")
-    add("--index", metavar="FILE", help="eli5: has the pages of the search results")
+    add("--index", metavar="FILE", help="has the pages of the search results")
     add("--shortest", type=int, default=SHORTEST, help=f"eli5: characters (default {SHORTEST})")
     add("--longest", type=int, default=LONGEST, help=f"eli5: characters (default {LONGEST})")
     add("--like", type=Path, metavar="RATED", help="eli5: lengths as these answers' instead")

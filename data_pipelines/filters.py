@@ -3,15 +3,14 @@
 import collections
 import dataclasses
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from gophercite.documents import Document
-from gophercite.records import Question
+from gophercite.records import Hit, Question
 from gophercite.retrieval.engine import parse_query
-from gophercite.text.answer_matching import normalize_answer
+from gophercite.text.answer_matching import normalize_answer, says_something
 
 # Section 3.1, footnote 4: the 5th and 95th percentile of the model's answers, in characters.
 SHORTEST, LONGEST = 316, 1313
@@ -65,6 +64,9 @@ class TrainingOverlap:
 
     Args:
       train: all questions of the training set.
+
+    Raises:
+      ValueError: a page with the answer to one of them is a search result, without its title.
     """
 
     def __init__(self, train: Iterable[Question]) -> None:
@@ -73,13 +75,16 @@ class TrainingOverlap:
         self._titles: set[str] = set()
         for question in train:
             self._questions.add(normalize_answer(question.question))
-            self._answers.update(map(normalize_answer, filter(_says_something, question.answers)))
+            self._answers.update(map(normalize_answer, filter(says_something, question.answers)))
             self._titles.update(_gold_titles(question))
 
     def reason(self, question: Question) -> str | None:
         """Returns which part of a question is in the training set, or None.
 
         Questions and answers are compared after SQuAD's normalisation, pages by their titles.
+
+        Raises:
+          ValueError: as for the training set.
         """
         if normalize_answer(question.question) in self._questions:
             return "the question is in the training set"
@@ -103,7 +108,7 @@ def natural_questions_filtered(
       report: counts the questions left out.
     """
     for original in questions:
-        answers = tuple(filter(_says_something, original.answers))
+        answers = tuple(filter(says_something, original.answers))
         question = dataclasses.replace(original, answers=answers)
         reason = overlap.reason(question)
         if not question.answers:
@@ -167,16 +172,16 @@ def _eli5_reason(question: Question, shortest: int, longest: int) -> str | None:
     return None
 
 
-def _says_something(answer: str) -> bool:
-    """Whether SQuAD's normalisation leaves anything except punctuation that is not ASCII."""
-    left = normalize_answer(answer).replace(" ", "")
-    return any(unicodedata.category(character)[0] not in "PZC" for character in left)
-
-
 def _gold_titles(question: Question) -> set[str]:
     gold = {span.document for span in question.evidence}
-    return {
-        source.title.casefold()
-        for source in question.documents
-        if isinstance(source, Document) and source.id in gold
-    }
+    titles = set()
+    for source in question.documents:
+        if source.id not in gold:
+            continue
+        if isinstance(source, Hit):
+            raise ValueError(
+                f"question {question.id!r}: its page {source.id!r} is a search result, whose title "
+                "is in an index: name the index (--index)"
+            )
+        titles.add(source.title.casefold())
+    return titles

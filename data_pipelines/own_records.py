@@ -1,7 +1,8 @@
 """Supervised fine-tuning on a folder of your own rated answers, without predefined splits.
 
 The question determines what is held out: records of one question are never on both sides, and
-existing records stay on their side when more are added.
+existing records stay on their side when more are added. The exception are sets so small that no
+question falls into the share to hold out: the nearest one is held out, until there are others.
 """
 
 import dataclasses
@@ -81,8 +82,19 @@ class OwnRecordsSource(JsonLinesSource):
             raise ValueError(f"add_own_records.held_out = {held_out}: must be between 0 and 1")
         files = find_files(folder)
         self._share = 0.0 if files.validation else held_out
+        self._nearest_only = False
         whole = {"train": files.train, "validation": files.validation or files.train}
         super().__init__(whole, records.RatedAnswer)
+
+    def warning(self, split: str) -> str | None:
+        """Returns what to know about the records that are held out, if that is this split."""
+        self.count(split)
+        if split != "validation" or not self._nearest_only:
+            return None
+        return (
+            f"only the question nearest to the share of {self._share} is held out; "
+            "it may move to training when you add records"
+        )
 
     def _read_split(self, split: str) -> tuple[list[tuple[str, str]], records.Report]:
         lines, report = super()._read_split(split)
@@ -90,8 +102,9 @@ class OwnRecordsSource(JsonLinesSource):
             return lines, report
         # A number from 0 to 1 that depends only on the question.
         places = [zlib.crc32(json.loads(text)["question_id"].encode()) / 2**32 for _, text in lines]
-        limit = max(self._share, min(places))
+        limit = max(self._share, min(places))  # at least one question
         of_split = [(place <= limit) == (split == "validation") for place in places]
+        self._nearest_only = limit > self._share
         chosen = [line for line, is_mine in zip(lines, of_split, strict=True) if is_mine]
         if not chosen:
             raise ValueError(

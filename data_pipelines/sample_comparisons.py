@@ -63,12 +63,13 @@ def read_samples(path: Path, report: records.Report) -> dict[str, JudgedSamples]
 def _parse_sample(
     value: object, unknown_fields: collections.Counter[str]
 ) -> tuple[str, str, str, bool]:
-    """The question's id and text, the sample's text, and whether it is supported."""
+    """The question's id and text, the answer, and whether it is supported."""
     fields = JsonFields(value, None, unknown_fields)
     supported = fields.flag("supported")
     if supported is None:
         raise fields.error("supported", "is missing: the samples have to be judged")
-    text = fields.text("text", empty=True)
+    # The part of the text that was judged, if that is not all; this matters for few-shot prompts.
+    text = fields.text("answer" if "answer" in fields else "text", empty=True)
     return fields.text("question_id"), fields.text("question"), text, supported
 
 

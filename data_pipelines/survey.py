@@ -6,7 +6,7 @@ import json
 import seqio
 
 from data_pipelines.inputs import Input
-from data_pipelines.own_records import is_rated_bad
+from data_pipelines.own_records import OwnRecordsSource, is_rated_bad
 from data_pipelines.packing import PackingReport
 from data_pipelines.sources import JsonLinesSource
 from data_pipelines.task_input import TaskInput
@@ -25,8 +25,8 @@ def survey(name: str, input: TaskInput) -> list[str]:
       input: the input whose records are counted; up to 20,000 are tokenised for this.
 
     Returns:
-      A line with the counts, then the first bad lines of the files; nothing for an
-      input that reads no files.
+      A line with the counts, what to know about records that are held out, then the first bad
+      lines of the files; nothing for an input that reads no files.
 
     Raises:
       ValueError, OSError: a file can't be read, or contains nothing usable.
@@ -54,6 +54,9 @@ def survey(name: str, input: TaskInput) -> list[str]:
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
     records_used = "1 record is used" if used == 1 else f"{used} records are used"
     lines = [f"{name}: {records_used}; dropped: {reasons or 'none'}"]
+    for source in sources:
+        warning = source.warning(input.split) if isinstance(source, OwnRecordsSource) else None
+        lines += [f"  {warning}"] if warning is not None else []
     errors: list[records.RecordError] = [error for report in reports for error in report.errors]
     return lines + [f"  {error}" for error in errors[:_SHOWN_ERRORS]]
 

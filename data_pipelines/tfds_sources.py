@@ -140,11 +140,11 @@ def _convert_squad(
     name: str, title: str, context: str, question: str, answers: list[str], starts: list[int]
 ) -> dict[str, Any]:
     document = gold.document_of("squad", titles.readable(title), context)
-    if not answers:
-        raise BadRecord("the question has no answer")
     best = gold.distinct(answers)
-    start = next(s for a, s in zip(answers, starts, strict=True) if gold.distinct([a]) == best[:1])
-    answer = answers[starts.index(start)]
+    if not best:
+        raise BadRecord("the question has no answer")
+    places = zip(answers, starts, strict=True)
+    answer, start = next((a, s) for a, s in places if gold.distinct([a]) == best[:1])
     span = gold.normalised_span(context, start, answer)
     return _rated_answer(GoldQuestion(name, question, document, title, best, span), "squad")
 
@@ -187,9 +187,10 @@ def _convert_asqa(number: int, question: str, long_answers: list[str]) -> dict[s
 
 
 def _open_question(source: str, id: str, question: str, answers: list[str]) -> dict[str, Any]:
-    if not answers:
+    accepted = gold.distinct(answers)
+    if not accepted:
         raise BadRecord("the question has no answer")
-    return records.to_json(records.Question(id, question, source, (), gold.distinct(answers)))
+    return records.to_json(records.Question(id, question, source, (), accepted))
 
 
 def _select_natural_questions(example: dict[str, Any]) -> list[tf.Tensor]:

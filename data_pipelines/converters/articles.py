@@ -21,7 +21,8 @@ def join_passages(gold: Sequence[GoldQuestion]) -> list[GoldQuestion]:
     """
     passages: dict[tuple[str, str], dict[str, Document]] = {}
     for item in gold:
-        passages.setdefault(_article(item), {}).setdefault(item.document.id, item.document)
+        # By text: the same passage has another id in another file.
+        passages.setdefault(_article(item), {}).setdefault(item.document.text, item.document)
     pages = {key: _join(list(parts.values())) for key, parts in passages.items()}
     return [_on_page(item, *pages[_article(item)]) for item in gold]
 
@@ -31,17 +32,17 @@ def _article(item: GoldQuestion) -> tuple[str, str]:
 
 
 def _join(parts: Sequence[Document]) -> tuple[Document, dict[str, int]]:
-    """Returns an article, and the offset of each passage in it, by its id."""
+    """Returns an article, and the offset of each passage in it, by its text."""
     lengths = [len(part.text) + len(_BETWEEN) for part in parts]
     starts = itertools.accumulate(lengths, initial=0)
     source = parts[0].id.rpartition("-")[0]
     page = document_of(source, parts[0].title, _BETWEEN.join(part.text for part in parts))
-    return page, {part.id: start for part, start in zip(parts, starts, strict=False)}
+    return page, {part.text: start for part, start in zip(parts, starts, strict=False)}
 
 
 def _on_page(item: GoldQuestion, page: Document, starts: dict[str, int]) -> GoldQuestion:
     if item.span is None:
         return dataclasses.replace(item, document=page)
-    start = starts[item.document.id]
+    start = starts[item.document.text]
     first, last = item.span
     return dataclasses.replace(item, document=page, span=(start + first, start + last))

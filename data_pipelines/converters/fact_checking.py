@@ -4,9 +4,9 @@ Licences of the sets: FEVER CC BY-SA 3.0, FoolMeTwice Apache-2.0, FEVER-symmetri
 FEVER's).
 """
 
+import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ _BRACKET = re.compile("|".join(_BRACKETS))
 _ADDED = re.compile(r"0{6}\d$")  # suffix that FEVER-symmetric adds to FEVER's ids
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class CheckedClaim:
     """A claim that a passage proves or refutes.
 
@@ -92,7 +92,7 @@ def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
     wanted = {
         title
         for _, value in gold.read_lines(path, ConversionReport())
-        for evidence in (value.get("evidence") or [] if isinstance(value, dict) else [])
+        for evidence in _evidence(value)
         for title, _ in _citations(evidence)
     }
     pages = _read_pages(files, wanted, report)
@@ -157,6 +157,30 @@ def read_fever_symmetric(path: Path, report: ConversionReport) -> Iterator[Check
         yield CheckedClaim(f"fever_symmetric-{name}", claim, supported, document, span, group)
 
 
+def join_groups(claims: Sequence[CheckedClaim]) -> list[CheckedClaim]:
+    """Returns the claims with one group for all groups that have a document's text in common.
+
+    FEVER-symmetric's claims of different ids may have the same evidence. Groups that are connected
+    become the one that comes first; a group with texts of its own stays as it is.
+    """
+    earlier: dict[str, str] = {}  # another group of the same claims, by group; itself for the first
+    places: dict[str, int] = {}  # of groups, in the order of the claims
+
+    def first_of(group: str) -> str:
+        while earlier[group] != group:
+            group = earlier[group]
+        return group
+
+    by_text: dict[str, str] = {}
+    for claim in claims:
+        earlier.setdefault(claim.group, claim.group)
+        places.setdefault(claim.group, len(places))
+        of_text = by_text.setdefault(claim.document.text, claim.group)
+        first, second = sorted(map(first_of, (of_text, claim.group)), key=places.__getitem__)
+        earlier[second] = first
+    return [dataclasses.replace(claim, group=first_of(claim.group)) for claim in claims]
+
+
 def _gold_question(checked: CheckedClaim) -> GoldQuestion:
     return GoldQuestion(
         id=checked.id,
@@ -180,6 +204,12 @@ def _claim(value: Any, field: str) -> str:
     if not claim:
         raise BadRecord(f"field {field!r}: has no words")
     return claim
+
+
+def _evidence(value: Any) -> list[Any]:
+    """Returns the sets of evidence of a line; a line without any is named when it is converted."""
+    evidence = value.get("evidence") if isinstance(value, dict) else None
+    return evidence if isinstance(evidence, list) else []
 
 
 def _citations(evidence: Any) -> list[tuple[str, int]]:

@@ -44,10 +44,8 @@ def convert_fairytaleqa(path: Path, report: ConversionReport) -> Iterator[GoldQu
             report.skip(f"{path}:{number}", str(problem))
             continue
         for index, entry in enumerate(questions):
-            try:
-                yield _question(entry, sections, f"{name}-{index + 1}", f"{source}:{name}")
-            except BadRecord as problem:
-                report.skip(f"{path}:{number}: questions[{index}]", str(problem))
+            with report.skipping(f"{path}:{number}: questions[{index}]"):
+                yield _question(entry, sections, f"{name}-{index + 1}", source, name)
 
 
 def _sections(story: Any, source: str) -> dict[str, Document]:
@@ -62,13 +60,16 @@ def _sections(story: Any, source: str) -> dict[str, Document]:
     }
 
 
-def _question(asked: Any, sections: dict[str, Document], id: str, group: str) -> GoldQuestion:
+def _question(
+    asked: Any, sections: dict[str, Document], id: str, source: str, story: str
+) -> GoldQuestion:
     question = text_field(asked, "question")
     written = [asked.get(field) for field in _ANSWER_FIELDS]
     answers = distinct([answer for answer in written if isinstance(answer, str)])
     if not answers:
         raise BadRecord("fields 'answer1' to 'answer6' are all empty")
-    first = text_field(asked, "answer1").strip() if asked.get("answer1") else answers[0]
+    named_first = text_field(asked, "answer1") if asked.get("answer1") else ""
+    first = next(iter(distinct([named_first])), answers[0])
     keys = [key.strip() for key in text_field(asked, "cor_section").split(",")]
     named = [sections[key] for key in keys if key in sections]
     if not named:
@@ -77,7 +78,8 @@ def _question(asked: Any, sections: dict[str, Document], id: str, group: str) ->
     found = [(d, find_answer(d.text, [first]) if explicit else None) for d in named]
     document, place = next(((d, p) for d, p in found if p is not None), (named[0], None))
     span = place[1] if place is not None else None
-    return GoldQuestion(id, question, document, group, with_first(first, answers), span)
+    group, accepted = f"{source}:{story}", with_first(first, answers)
+    return GoldQuestion(id, question, document, group, accepted, span, page=story)
 
 
 def _unwrapped(text: str) -> str:

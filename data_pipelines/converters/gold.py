@@ -4,7 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class GoldQuestion:
       answers: accepted answers, the best first, without duplicates.
       span: span of `answers[0]` in the document's text, or of the sentence that says it in other
         words; None if nothing there says it.
+      page: name of the article or story without its file's, if `group` has the file's name.
     """
 
     id: str
@@ -35,6 +36,7 @@ class GoldQuestion:
     group: str
     answers: tuple[str, ...]
     span: tuple[int, int] | None
+    page: str | None = None
 
 
 class BadRecord(ValueError):  # noqa: N818 (it is named, counted and passed over, not an error)
@@ -72,7 +74,7 @@ class ConversionReport:
         """Skips a bad record that its block finds, under this name."""
         try:
             yield
-        except BadRecord as problem:
+        except ValueError as problem:  # a `BadRecord`, or what a library says of a bad value
             self.skip(place, str(problem))
 
     def summary(self) -> str:
@@ -150,7 +152,7 @@ def answers_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
     Raises:
       BadRecord: there is none.
     """
-    answers = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+    answers = tuple(dict.fromkeys(text.strip() for text in texts if normalise_text(text).strip()))
     if not answers:
         raise BadRecord(
             f"field {name!r}: {'every text is empty' if texts else 'there is no text'}; "
@@ -169,11 +171,13 @@ def normalised_span(text: str, start: int, answer: str) -> tuple[int, int]:
     """Returns the span in the normalised text of `answer`, which begins at `text[start]`.
 
     Raises:
-      BadRecord: the answer is not there.
+      BadRecord: the answer is not there, or has no text.
     """
     end = start + len(answer)
     if not start >= 0 or text[start:end] != answer:
         raise BadRecord(f"answer {answer!r:.60} is not at offset {start} of its passage")
+    if not normalise_text(answer).strip():
+        raise BadRecord(f"answer {answer!r:.60} has no text")
     first = len(normalise_text(text[:start]))
     last = first + len(normalise_text(answer))
     if normalise_text(text)[first:last] != normalise_text(answer):
@@ -183,8 +187,34 @@ def normalised_span(text: str, start: int, answer: str) -> tuple[int, int]:
 
 def distinct(answers: list[str]) -> tuple[str, ...]:
     """Returns answers without surrounding space or duplicates, the most frequent first."""
-    counts = collections.Counter(normalise_text(a).strip() for a in answers if a.strip())
-    return tuple(answer for answer, _ in counts.most_common())
+    counts = collections.Counter(normalise_text(answer).strip() for answer in answers)
+    return tuple(answer for answer, _ in counts.most_common() if answer)
+
+
+def of_several_files(files: Iterable[Iterable[GoldQuestion]]) -> list[GoldQuestion]:
+    """Returns the questions of several files; a page of two files is in the group of the first.
+
+    A page is known by its name and by its text. The first file's groups, and with them its splits,
+    are those that it has alone.
+
+    Args:
+      files: the questions of each file.
+    """
+    questions: list[GoldQuestion] = []
+    groups: dict[str, str] = {}  # by name of a page and by text, of the files before
+    for file in files:
+        of_file = [
+            dataclasses.replace(
+                item, group=groups.get(item.page or "", groups.get(item.document.text, item.group))
+            )
+            for item in file
+        ]
+        for item in of_file:
+            groups.setdefault(item.document.text, item.group)
+            if item.page is not None:
+                groups.setdefault(item.page, item.group)
+        questions += of_file
+    return questions
 
 
 def with_first(best: str, answers: Sequence[str]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from data_pipelines.converters.gold import (
     normalised_span,
     read_lines,
     text_field,
+    texts_field,
     with_first,
 )
 from data_pipelines.converters.sentences import find_answer
@@ -44,17 +45,17 @@ def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[
     """
     source = path.name.split(".")[0]
     for number, value in read_lines(path, report):
-        try:
+        with report.skipping(f"{path}:{number}"):
             yield _question(value, source, number)
-        except BadRecord as problem:
-            report.skip(f"{path}:{number}", str(problem))
 
 
 def _question(value: Any, source: str, number: int) -> GoldQuestion:
     question = text_field(value, "question")
     annotated = value.get("nq_annotated_gold")
     title, passage = text_field(annotated, "title"), text_field(annotated, "long_answer")
-    answers = distinct([*list_field(annotated, "short_answers"), *list_field(value, "answers")])
+    answers = distinct([*texts_field(annotated, "short_answers"), *texts_field(value, "answers")])
+    if not answers:
+        raise BadRecord("fields 'short_answers' and 'answers' have no answer")
     document = document_of(source, titles.readable(title), passage)
     found = find_answer(document.text, answers)
     best, span = found if found is not None else (answers[0], None)
@@ -65,6 +66,7 @@ def _question(value: Any, source: str, number: int) -> GoldQuestion:
         group=f"{source}:{title}",
         answers=with_first(best, answers),
         span=span,
+        page=title,
     )
 
 
@@ -163,6 +165,10 @@ def _places(answer: Any, tokens: int) -> tuple[int, int]:
 
 def _title_in(url: str) -> str:
     """Returns a page's title, which the simplified set has only in its address."""
-    parts = urllib.parse.urlsplit(html.unescape(url))
-    (title,) = urllib.parse.parse_qs(parts.query).get("title") or [parts.path.rpartition("/")[2]]
+    try:
+        parts = urllib.parse.urlsplit(html.unescape(url))
+        titles_asked = urllib.parse.parse_qs(parts.query).get("title")
+    except ValueError as error:
+        raise BadRecord(f"field 'document_url': {url!r:.60} is no address: {error}") from None
+    title = titles_asked[0] if titles_asked else parts.path.rpartition("/")[2]
     return urllib.parse.unquote(title) or url

@@ -6,6 +6,7 @@ CC BY-SA 3.0 and Apache-2.0, TruthfulQA Apache-2.0; ELI5's texts belong to those
 
 import csv
 import io
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -157,12 +158,22 @@ def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Questio
       ValueError: the file lacks these columns.
     """
     with open_bytes(path) as raw:
-        rows = csv.DictReader(io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline=""))
+        text = io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="")
+        # Strict: otherwise a lost quotation mark makes one answer of the rows that follow.
+        rows = csv.DictReader(text, strict=True)
         needed = {"Question", "Best Answer", "Correct Answers", "Incorrect Answers"}
         if missing := needed - set(rows.fieldnames or ()):
             raise ValueError(f"{path} is no TruthfulQA CSV: no column {min(missing)!r}")
-        for number, row in enumerate(rows, 1):
+        for number in itertools.count(1):
             with report.skipping(f"{path}: row {number}"):
+                try:
+                    row = next(rows, None)
+                except csv.Error as error:
+                    raise BadRecord(
+                        f"ends in line {rows.reader.line_num} and is not CSV: {error}"
+                    ) from None
+                if row is None:
+                    return
                 right = text_field(row, "Correct Answers").split(";")
                 wrong = text_field(row, "Incorrect Answers").split(";")
                 yield Question(

@@ -21,6 +21,8 @@ def covering(text: str, span: Span) -> Span:
 def find_verbatim(text: str, answer: str) -> Span | None:
     """Returns where a text first contains the words of an answer, ignoring case, or None."""
     words = re.escape(normalise_text(answer).strip())
+    if not words:
+        return None
     found = re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)
     return found.span() if found else None
 

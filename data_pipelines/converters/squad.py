@@ -50,12 +50,10 @@ def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
         context = text_field(paragraph, "context")
         name = minted[number] if minted else titles.readable(title)
         document = document_of(source, name, context)
-        group = context if len(articles) == 1 else title
+        page = context if len(articles) == 1 else title
         for index, entry in enumerate(list_field(paragraph, "qas")):
-            try:
-                yield _question(entry, context, document, f"{source}:{group}")
-            except BadRecord as problem:
-                report.skip(f"{path}: {place}.qas[{index}]", str(problem))
+            with report.skipping(f"{path}: {place}.qas[{index}]"):
+                yield _question(entry, context, document, source, page)
 
 
 def _paragraphs(
@@ -78,14 +76,14 @@ def _paragraphs(
                 yield f"{place}.paragraphs[{index}]", title, paragraph
 
 
-def _question(asked: Any, context: str, document: Document, group: str) -> GoldQuestion:
+def _question(asked: Any, context: str, document: Document, source: str, page: str) -> GoldQuestion:
     answers = [
         (text_field(answer, "text"), answer.get("answer_start"))
         for answer in list_field(asked, "answers")
     ]
-    if not answers:
-        raise BadRecord("field 'answers': is empty; the question has no answer to quote for")
     best = distinct([text for text, _ in answers])
+    if not best:
+        raise BadRecord("field 'answers': is empty; the question has no answer to quote for")
     text, start = next((t, s) for t, s in answers if distinct([t]) == best[:1])
     if not isinstance(start, int):
         raise BadRecord(f"field 'answer_start': expected a whole number, got {start!r:.40}")
@@ -93,7 +91,8 @@ def _question(asked: Any, context: str, document: Document, group: str) -> GoldQ
         id=str(asked.get("id") or f"{document.id}:{text_field(asked, 'question')}"),
         question=text_field(asked, "question"),
         document=document,
-        group=group,
+        group=f"{source}:{page}",
         answers=best,
         span=normalised_span(context, start, text),
+        page=page,
     )

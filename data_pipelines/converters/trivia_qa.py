@@ -39,7 +39,7 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
     except BadRecord as error:
         raise ValueError(f"{path} is no TriviaQA JSON: {error}") from None
     for index, value in enumerate(entries):
-        try:
+        with report.skipping(f"{path}: Data[{index}]"):
             answer = value.get("Answer") if isinstance(value, dict) else None
             yield question_of_pages(
                 gold.text_field(value, "QuestionId"),
@@ -48,8 +48,6 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
                 gold.texts_field(answer, "Aliases"),
                 _pages(value, evidence),
             )
-        except BadRecord as problem:
-            report.skip(f"{path}: Data[{index}]", str(problem))
 
 
 def question_of_pages(
@@ -82,15 +80,26 @@ def _pages(value: dict[str, Any], evidence: Path) -> Iterator[tuple[str, str]]:
     """Yields title and text of the pages that exist in the archive."""
     for kind, folder in _FOLDERS.items():
         for page in gold.list_field(value, kind) if value.get(kind) else []:
-            file = _inside(evidence / folder, gold.text_field(page, "Filename"))
-            if file.is_file() and file.stat().st_size <= _MAXIMUM_PAGE_BYTES:
-                text = file.read_text("utf-8", errors="replace")
-                if text.strip():
-                    yield gold.text_field(page, "Title"), text
+            text = _text(evidence / folder, gold.text_field(page, "Filename"))
+            if text.strip():
+                yield gold.text_field(page, "Title"), text
+
+
+def _text(folder: Path, name: str) -> str:
+    """Returns a page's text; empty if the archive doesn't have the page or it is too large."""
+    try:
+        file = _inside(folder, name)
+        if not file.is_file() or file.stat().st_size > _MAXIMUM_PAGE_BYTES:
+            return ""
+        return file.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise BadRecord(f"field 'Filename': {name!r:.60} can't be read: {error.strerror}") from None
 
 
 def _inside(folder: Path, name: str) -> Path:
     """Returns the path of a page, whose name is not trusted."""
+    if "\0" in name:
+        raise BadRecord(f"field 'Filename': {name!r:.60} is no name of a file")
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise BadRecord(f"field 'Filename': {name!r:.60} leads out of the evidence folder")

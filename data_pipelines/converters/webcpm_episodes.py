@@ -6,11 +6,13 @@ results or 500 characters, here eight lines of 68. If a link or a quote would be
 scroll is added. Actions without a counterpart are left out and counted.
 """
 
+import hashlib
 import random
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from data_pipelines.browsing_input import asked_as
 from data_pipelines.converters import webcpm
 from data_pipelines.converters.gold import BadRecord, ConversionReport
 from data_pipelines.converters.webcpm import WebcpmAction, WebcpmDemonstration, read_webcpm
@@ -177,7 +179,7 @@ class _Play:
             raise BadRecord("none of its digests stands in the pages that were opened")
         return Episode(
             id=self._id,
-            question_id=self._id,
+            question_id=_question_id(self._said.question),
             world=walk.world.name,
             by=BY,
             start=self._start,
@@ -292,6 +294,12 @@ class _Play:
 
     def _count(self, what: str) -> None:
         self._report.counts[what] += 1
+
+
+def _question_id(question: str) -> str:
+    """One id for all demonstrations of a question, which must not be divided."""
+    digest = hashlib.sha256(asked_as(question).encode("utf-8", "replace")).hexdigest()
+    return f"{BY}-{digest[:12]}"
 
 
 def _query(text: str) -> str:

@@ -3,7 +3,7 @@ answers."""
 
 import hashlib
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -11,11 +11,12 @@ from typing import TypeVar
 from data_pipelines.converters.gold import ConversionReport, GoldQuestion
 from data_pipelines.converters.sentences import covering
 from gophercite import records
-from gophercite.documents import Document
+from gophercite.documents import Document, normalise_text
 from gophercite.evidence import MINIMUM_QUOTE_LENGTH
 from gophercite.records import Comparison, Question, RatedAnswer, Span
 
 R = TypeVar("R", Question, Comparison)
+WithId = TypeVar("WithId", Question, Comparison, GoldQuestion)
 
 SPLITS = ("train", "validation", "test")
 
@@ -72,6 +73,7 @@ def write_records(
       report: counts the records in each file, and what was left out.
     """
     out.mkdir(parents=True, exist_ok=True)
+    gold = list(_with_new_ids(gold, report))
     for split in SPLITS:
         of_split = [item for item in gold if split_of(item.group, settings) == split]
         documents = {item.document.id: item.document for item in of_split}
@@ -79,6 +81,8 @@ def write_records(
         questions, answers = [], []
         for item in of_split:
             shown = _with_distractors(item, pool, settings.distractors)
+            if len(shown) <= settings.distractors:
+                report.counts["questions with fewer distractors than asked for"] += 1
             question, answer = to_records(item, shown, source, settings)
             try:
                 questions.append(records.from_json(records.to_json(question), Question))
@@ -162,7 +166,7 @@ def _divide(
 ) -> dict[str, list[R]]:
     """Returns the valid records of each split, by groups or by the questions' texts."""
     divided: dict[str, list[R]] = {split: [] for split in SPLITS}
-    for record in found:
+    for record in _with_new_ids(found, report):
         try:
             valid = records.from_json(records.to_json(record), kind)
         except records.RecordError as problem:
@@ -171,6 +175,21 @@ def _divide(
             group = record.question.lower() if groups is None else groups[record.id]
             divided[split_of(group, settings)].append(valid)
     return divided
+
+
+def _with_new_ids(found: Iterable[WithId], report: ConversionReport) -> Iterator[WithId]:
+    """Yields the records whose id no record before them has; the others are named and skipped."""
+    ids: set[str] = set()
+    for record in found:
+        id = normalise_text(record.id)  # as it is written
+        if id in ids:
+            report.skip(
+                f"question {record.id!r}",
+                "another question has this id; if two files have the same name, rename one",
+            )
+        else:
+            ids.add(id)
+            yield record
 
 
 def _write(
@@ -227,9 +246,14 @@ def _with_distractors(
     item: GoldQuestion, pool: Sequence[Document], number: int
 ) -> tuple[Document, ...]:
     """Returns the question's document among others with different titles, in random order."""
-    draw = random.Random(f"distractors/{item.id}")
-    distractors = draw.sample(pool, min(len(pool), 4 * number))
-    chosen = [document for document in distractors if document.title != item.document.title]
-    shown = [item.document, *chosen[:number]]
+    # As bytes: an id may hold half of a surrogate pair, which a string as the seed may not.
+    draw = random.Random(f"distractors/{item.id}".encode("utf-8", "replace"))
+    title = item.document.title
+    drawn = draw.sample(pool, min(len(pool), 4 * number))  # mostly enough, without reading the pool
+    chosen = [document for document in drawn if document.title != title][:number]
+    if len(chosen) < number:
+        others = [each for each in pool if each.title != title and each not in chosen]
+        chosen += draw.sample(others, min(len(others), number - len(chosen)))
+    shown = [item.document, *chosen]
     draw.shuffle(shown)
     return tuple(shown)

@@ -76,7 +76,7 @@ def extraction_section(systems: Mapping[str, Sequence[Line]]) -> Section:
         rows.append([name, str(len(lines)), *cells, str(estimate(f1s)) if f1s else "–"])
     table = Table(["system", "questions", *(f"{split} %" for split in there), "F1 %"], rows)
     text = [
-        "Exact match after SQuAD's normalisationwith any accepted answer, by the overlap of "
+        "Exact match with any accepted answer after SQuAD's normalisation, by the overlap of "
         "questions and answers with the training data. 90 % intervals (Wilson's)."
     ]
     return Section("Short answers (table 9)", text, [table])

@@ -11,6 +11,8 @@ from gophercite.reports.report_files import Image, Section
 
 T = TypeVar("T")
 
+FIGURES = ("coverage", "roc", "best_of", "scale")  # names of all images that a section may have
+
 _IN_WORDS = {"supported": "supported and plausible", "claim_correct": "claim correct"}
 
 

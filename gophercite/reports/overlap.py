@@ -2,7 +2,8 @@
 
 A model that has seen a question, or only its answer, may have memorised it. Lewis et al. had people
 say which questions ask the same. Here two questions do if they are equal after SQuAD's
-normalisation, so paraphrases count as new: the shares without overlap are upper bounds.
+normalisation, so paraphrases count as new: the shares without overlap are upper bounds. An answer
+of which the normalisation leaves no word overlaps with nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from gophercite.evaluation.metrics import Judgement
 from gophercite.records import Question
 from gophercite.reports.report import summarise
 from gophercite.reports.tables import Table
-from gophercite.text.answer_matching import normalize_answer
+from gophercite.text.answer_matching import normalize_answer, says_something
 
 TOTAL = "all"
 QUESTION = "question overlap"
@@ -34,7 +35,7 @@ def overlap_splits(
     seen_answers: set[str] = set()
     for question in train:
         seen_questions.add(normalize_answer(question.question))
-        seen_answers.update(map(normalize_answer, question.answers))
+        seen_answers.update(map(normalize_answer, filter(says_something, question.answers)))
     found: dict[str, set[str]] = {
         name: set() for name in (TOTAL, QUESTION, NO_QUESTION, ANSWER, ANSWER_ONLY, NONE)
     }

@@ -12,11 +12,20 @@ from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.citations import CitationQuality
 from gophercite.evaluation.metrics import ClaimRule, Judgement
 from gophercite.records import Question
-from gophercite.reports.figure_sections import SavedSystem, figures_section
+from gophercite.reports.figure_sections import FIGURES, SavedSystem, figures_section
 from gophercite.reports.report import details_table, metrics_table, summarise
 from gophercite.reports.report_files import Section, write_files, write_report
 from gophercite.reports.tables import Table
+from gophercite.storage.paths import delete
 from gophercite.text.counting import counted
+
+# The suffixes of files that only some evaluations have. PREFIX.jsonl is not among them: beside a
+# report without a model it may be the user's own.
+_SOMETIMES_WRITTEN = (
+    "_samples.jsonl",
+    "_claims.jsonl",
+    *(f"_{name}.png" for name in FIGURES),
+)
 
 Choice = Literal["consensus", "mean", "likelihood", "reward", "rouge"]
 
@@ -129,7 +138,8 @@ class Results:
         """Writes the report and, if there is a model, all its answers.
 
         PREFIX.json has the settings and all shares; PREFIX.jsonl has the answers that count;
-        PREFIX_samples.jsonl has all samples, if questions have several.
+        PREFIX_samples.jsonl has all samples, if questions have several. Samples, claims and figures
+        that an earlier evaluation wrote with this prefix, and this one did not, are deleted.
 
         Args:
           prefix: a path, or a URL of a bucket.
@@ -163,9 +173,13 @@ class Results:
                 files["_samples.jsonl"] = json_lines(samples)
             sections.append(figures_section({"": SavedSystem(self.model, lines, samples)}))
             sections.append(Section("Answers", answers=self.best))
-        return write_report(prefix, self.title, sections) + write_files(
-            prefix, {**files, **self.files}
-        )
+        written = write_report(prefix, self.title, sections)
+        written += write_files(prefix, {**files, **self.files})
+        for suffix in _SOMETIMES_WRITTEN:
+            path = epath.Path(f"{epath.Path(prefix)}{suffix}")
+            if str(path) not in written:
+                delete(path)
+        return written
 
     @property
     def _seed(self) -> int:

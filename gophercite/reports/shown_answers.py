@@ -34,14 +34,15 @@ def show_answer(
         raise ValueError(f"the answer is to question {line['question_id']!r}, not {question.id!r}")
     if line.get("declined"):
         raise ValueError(f"question {question.id!r} was declined: {line.get('reason')}")
-    judgement = judge(line["text"], question, maximum_omissions)
+    answer = line.get("answer", line["text"])  # a few-shot sample goes on behind its answer
+    judgement = judge(answer, question, maximum_omissions)
     pages = [page for page in question.documents if isinstance(page, Document)]
     parts = [f'<p dir="auto">{escape_html(question.question)}</p>\n']
     for triple in judgement.triples:
         parts.append(f'<p class="claim" dir="auto">{escape_html(triple.claim)}</p>\n')
         parts.append(_evidence(triple, pages, maximum_omissions, context))
     if not judgement.triples:
-        parts.append(f"<blockquote>{escape_html(line['text'])}</blockquote>\n")
+        parts.append(f"<blockquote>{escape_html(answer)}</blockquote>\n")
     parts.append(about(*_verdicts(judgement, question), *_scores(line)))
     return MarkedPages(question.question, "".join(parts))
 

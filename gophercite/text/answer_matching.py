@@ -3,6 +3,7 @@
 import collections
 import re
 import string
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -15,6 +16,12 @@ def normalize_answer(text: str) -> str:
     Lower case, without ASCII punctuation and English articles, with single spaces.
     """
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def says_something(answer: str) -> bool:
+    """Whether `normalize_answer` leaves anything except punctuation that is not ASCII."""
+    left = normalize_answer(answer).replace(" ", "")
+    return any(unicodedata.category(character)[0] not in "PZC" for character in left)
 
 
 def exact_match(prediction: str, answers: Iterable[str]) -> bool:

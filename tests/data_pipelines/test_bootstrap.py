@@ -136,5 +136,11 @@ def test_the_command_writes_rated_answers(
     printed = capsys.readouterr()
     assert "1 refused: malformed" in printed.out
     assert "samples.jsonl:3: field 'question_id'" in printed.err
+    records.write(tmp_path / "others.jsonl", [records.Question("o", "When?", "test", hits)])
+    others = [files[0], str(tmp_path / "others.jsonl"), files[2]]
+    assert bootstrap.main([*others, "--style", "short", *index_flag]) == 1
+    assert (
+        "2 refused: of a question that is not in the file of questions" in capsys.readouterr().out
+    )
     assert bootstrap.main([*files, "--style", "long", "--supported", "7"]) == 1
     assert "supported is 7.0; it must be in 0 … 1" in capsys.readouterr().err

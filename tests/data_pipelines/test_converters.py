@@ -148,6 +148,23 @@ def test_articles_never_cross_splits_and_splits_repeat(tmp_path):
                 assert owners.setdefault(title, split) == split
 
 
+def test_distractors_are_found_among_many_pages_of_the_same_title(tmp_path, monkeypatch, capsys):
+    long = [(f"{PASSAGE} {n}.", [_asked(f"q{n}", "When?", ("1812", 36))]) for n in range(60)]
+    few = [(title, [(f"{title} is a port.", [_asked(title, "What?", ("a port", 8))])])
+           for title in ("Alda", "Kesh")]  # fmt: skip
+    path = tmp_path / "mills.json"
+    path.write_text(json.dumps(_squad([("Mills", long), *few])))
+    train = ("--validation", 0, "--test", 0)
+    assert _run(monkeypatch, "squad", path, tmp_path / "out", "--distractors", 2, *train) == 0
+    shown = {q.id: [d.title for d in q.documents]
+             for q in _read(tmp_path / "out", records.Question, "questions")}  # fmt: skip
+    assert all(sorted(shown[f"q{n}"]) == ["Alda", "Kesh", "Mills"] for n in range(60))
+    assert all(shown[title].count(title) == 1 and len(shown[title]) == 3 for title, _ in few)
+    assert "fewer distractors" not in capsys.readouterr().out
+    assert _run(monkeypatch, "squad", path, tmp_path / "more", "--distractors", 3, *train) == 0
+    assert "60 questions with fewer distractors than asked for" in capsys.readouterr().out
+
+
 @given(st.text(min_size=1), st.floats(0, 0.5), st.floats(0, 0.5))
 def test_every_group_has_one_split(group, validation, test):
     settings = ConversionSettings(validation, test)
@@ -211,6 +228,7 @@ def test_spans_behind_decomposed_characters_are_moved():
 def test_answers_are_found_as_whole_words_first():
     assert find_verbatim("Built in 2010, for 10 men.", "10") == (19, 21)
     assert find_verbatim("Built in 2010.", "10") is None
+    assert find_verbatim("Built in 2010.", "\u200b") is None
     assert find_answer(PASSAGE, ["the miller", "Kesh"]) == ("Kesh", (4, 8))
     found = find_answer(PASSAGE, ["nobody ever rebuilt it"])
     assert found is not None
@@ -339,6 +357,111 @@ def test_several_files_are_converted_into_one_folder(tmp_path, monkeypatch):
     assert _run(monkeypatch, "squad", *files, tmp_path / "out") == 0
     asked = _read(tmp_path / "out", records.Question, "questions")
     assert {question.id for question in asked} == {"a", "b"}
+
+
+def _mills(format, name):
+    """A file of forty mills with two passages each, in one of three formats."""
+    names = [f"{a}{b}" for a in "ABCD" for b in "abcdefghij"]
+    texts = [[f"{PASSAGE} {n}-{part}-{name}." for part in range(2)] for n in range(40)]
+    if format == "squad":
+        return json.dumps(
+            _squad(
+                [(f"Mill {name}", [(text, [_asked(text, "When?", ("1812", 36))]) for text in two])
+                 for name, two in zip(names, texts, strict=True)]
+            )
+        )  # fmt: skip
+    if format == "fairytaleqa":
+        asked = {"question": "When?", "answer1": "1812", "ex-or-im1": "explicit"}
+        stories = [
+            {"story": f"mill-{n}", "sections": {f"{name}{i}": text for i, text in enumerate(parts)},
+             "questions": [{**asked, "cor_section": f"{name}{i}"} for i in range(2)]}
+            for n, parts in enumerate(texts)
+        ]  # fmt: skip
+        return "\n".join(map(json.dumps, stories))
+    gold = [
+        {"title": f"Mill {names[n]}", "long_answer": text, "short_answers": ["1812"]}
+        for n, passages in enumerate(texts)
+        for text in passages
+    ]
+    lines = ({"question": "When?", "answers": [], "nq_annotated_gold": one} for one in gold)
+    return "\n".join(map(json.dumps, lines))
+
+
+@pytest.mark.parametrize("format", ["squad", "natural_questions", "fairytaleqa"])
+def test_a_page_of_two_files_is_in_one_split(tmp_path, monkeypatch, format):
+    (tmp_path / "one.x").write_text(_mills(format, "a"))
+    (tmp_path / "two.x").write_text(_mills(format, "b"))
+    files, shares = (tmp_path / "one.x", tmp_path / "two.x"), ("--validation", 0.3, "--test", 0.3)
+    assert _run(monkeypatch, format, *files, tmp_path / "both", *shares) == 0
+    assert _run(monkeypatch, format, files[0], tmp_path / "one", *shares) == 0
+    owners = {}
+    for split in ("train", "validation", "test"):
+        name = f"documents_{split}.jsonl"
+        both = list(records.read(tmp_path / "both" / name, records.Document, strict=True))
+        for document in both:
+            assert owners.setdefault(document.title.split(",")[0], split) == split
+        # The first file's pages are where they are without the second.
+        assert set(records.read(tmp_path / "one" / name, records.Document, strict=True)) <= {*both}
+    assert len(owners) == 40
+    assert set(owners.values()) == {"train", "validation", "test"}
+
+
+@pytest.mark.parametrize("one_article", [True, False])
+def test_a_paragraph_of_two_files_is_in_one_split(tmp_path, monkeypatch, one_article):
+    """Also under another title, and if the first file has one article, split by paragraph."""
+    texts = [f"{PASSAGE} {n}." for n in range(40)]
+    asked = [(text, [_asked(text, "When?", ("1812", 36))]) for text in texts]
+    articles = [("Mills", asked)] if one_article else [(p[0][-4:], [p]) for p in asked]
+    (tmp_path / "one.json").write_text(json.dumps(_squad(articles)))
+    again = [(text, [_asked(f"{text}2", "When?", ("1812", 36))]) for text in texts]
+    (tmp_path / "two.json").write_text(json.dumps(_squad([("Alda", again), ("Kesh", [])])))
+    files = (tmp_path / "one.json", tmp_path / "two.json")
+    assert _run(monkeypatch, "squad", *files, tmp_path / "out", "--test", 0.3) == 0
+    owners = {}
+    for split in ("train", "validation", "test"):
+        file = tmp_path / "out" / f"documents_{split}.jsonl"
+        for document in records.read(file, records.Document, strict=True):
+            assert owners.setdefault(document.text, split) == split
+
+
+def test_an_article_of_two_files_has_each_passage_once(tmp_path, monkeypatch):
+    for name, texts in (("one", ("A mill.", "It burned.")), ("two", ("It burned.", "A pond."))):
+        asked = [(text, [_asked(f"{name}{text}", "What?", (text[:2], 0))]) for text in texts]
+        data = _squad([("Mill", asked), ("Other", [("Kesh.", [])])])
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    files = (tmp_path / "one.json", tmp_path / "two.json")
+    assert _run(monkeypatch, "squad", *files, tmp_path / "out", "--articles") == 0
+    (article,) = _read(tmp_path / "out", records.Document, "documents")
+    assert article.text == "A mill.\n\nIt burned.\n\nA pond."
+    answers = _read(tmp_path / "out", records.RatedAnswer, "rated_answers")
+    assert [answer.quote for answer in answers] == [
+        "A mill.",
+        "It burned.",
+        "It burned.",
+        "A pond.",
+    ]
+
+
+def test_an_id_that_was_given_before_is_named_and_skipped(tmp_path, monkeypatch, capsys):
+    """As the ids of two files with the same name are."""
+    gold = {"title": "Old mills", "long_answer": PASSAGE, "short_answers": ["1812"]}
+    for folder, question in (("a", "When?"), ("b", "In what year?")):
+        (tmp_path / folder).mkdir()
+        line = {"question": question, "answers": [], "nq_annotated_gold": gold}
+        (tmp_path / folder / "nq.jsonl").write_text(json.dumps(line))
+    files = (tmp_path / "a/nq.jsonl", tmp_path / "b/nq.jsonl")
+    assert _run(monkeypatch, "natural_questions", *files, tmp_path / "out") == 0
+    (question,) = _read(tmp_path / "out", records.Question, "questions")
+    assert question.question == "When?"
+    captured = capsys.readouterr()
+    assert "1 bad records skipped" in captured.out
+    assert "question 'nq-1': another question has this id" in captured.err
+    for folder in ("a", "b"):
+        (tmp_path / folder / "open.jsonl").write_text('{"question": "When?", "answer": ["1812"]}')
+    files = (tmp_path / "a/open.jsonl", tmp_path / "b/open.jsonl")
+    assert _run(monkeypatch, "natural_questions_open", *files, tmp_path / "open") == 0
+    assert len(_read(tmp_path / "open", records.Question, "questions")) == 1
+    assert "question 'open-1': another question has this id" in capsys.readouterr().err
 
 
 @given(st.lists(st.text(alphabet="aB1. \n", max_size=400), max_size=12))

@@ -17,6 +17,7 @@ from data_pipelines.claim_questions import inside_sentence, question_by_rule, qu
 from data_pipelines.comparison_input import ComparisonInput
 from data_pipelines.converters.fact_checking import CheckedClaim
 from data_pipelines.converters.gold import ConversionReport
+from data_pipelines.converters.writing import ConversionSettings, split_of
 from data_pipelines.fabricated_comparisons import TYPES, fabricate
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import records
@@ -26,6 +27,8 @@ from gophercite.records import Comparison
 from gophercite.text.sentences import sentence_spans
 
 SHARED = Path(__file__).parents[2] / "../shared/data/fact_checking"
+
+SHARES = ConversionSettings(validation=0.3, test=0.3)
 
 MILL = Document("m", "The mill", "The mill was built in 1812. It burned in 1874. It has a pond.")
 PORT = Document("p", "Alda", "Alda is a port. Ships call every day. It lies on the Kesh.")
@@ -121,6 +124,21 @@ def test_a_false_quote_is_of_another_page_and_as_long(seed: int) -> None:
             assert any(other.quote in c.document.text for c in CLAIMS)
             assert len(sentence_spans(other.quote)) == len(sentence_spans(better.quote))
             assert better.title == other.title  # the quote alone tells them apart
+
+
+def test_pages_that_are_too_short_for_a_false_quote_are_passed_over() -> None:
+    """A quote that is shorter than the true one would give the label away."""
+    short = [
+        checked(n, f"Mill {n} burned", True, Document(f"s{n}", f"Mill {n}", "It burned."), "burned")
+        for n in range(10, 30)
+    ]
+    made, report = made_of([CLAIMS[2], *short, CLAIMS[0]], types=("A2",))
+    better, other = sides(made["set-3", "A2"])
+    assert len(sentence_spans(better.quote)) == len(sentence_spans(other.quote)) == 2
+    assert other.quote in MILL.text
+    made, report = made_of([CLAIMS[2], *short], types=("A2",))
+    assert ("set-3", "A2") not in made
+    assert report.counts == {"claims without another page to quote from (A2)": 1}
 
 
 def test_draws_belong_to_a_claim_and_its_type() -> None:
@@ -276,6 +294,65 @@ def test_claims_of_one_source_stay_in_one_split(tmp_path: Path) -> None:
     assert sources["train"]
     assert sources["test"]
     assert not sources["train"] & sources["test"]
+
+
+def test_claims_about_one_text_stay_in_one_split(tmp_path: Path) -> None:
+    """Also if only a third claim connects them."""
+    texts = ["Mill {} burned in 1812 .", "Mill {} was built of oak .", "Mill {} has a pond ."]
+    pairs = [(1, "", 0), (2, "", 1), (3, "", 2), (1, ADDED[1], 1), (2, ADDED[1], 2)]
+    claims = [
+        SYMMETRIC | {"id": f"{id}{mill}{added}", "evidence": texts[text].format(mill),
+                     "claim": f"Mill {mill} burns {place} ."}
+        for mill in range(10, 40)
+        for place, (id, added, text) in enumerate(pairs)
+    ]  # fmt: skip
+    alone = [claim for claim in claims if claim["id"].startswith("1")][::2]  # without an addition
+    shares = ("--types", "A", "--validation", "0.3", "--test", "0.3")
+    files = lines(tmp_path / "one.jsonl", *alone), lines(tmp_path / "two.jsonl", *claims)
+    made = converted("fever_symmetric_comparisons", files[1], *shares)
+    split_by_mill: dict[str, str] = {}
+    for split, compared in made.items():
+        for comparison in compared:
+            mill = comparison.id[len("fever_symmetric-1") :][:2]
+            assert split_by_mill.setdefault(mill, split) == split
+    assert set(split_by_mill.values()) == set(made)
+    assert sum(map(len, made.values())) == len(claims)
+    # Claims that share no text are where their ids put them, and so are those that join them.
+    made = converted("fever_symmetric_comparisons", files[0], *shares)
+    for split, compared in made.items():
+        for comparison in compared:
+            id = comparison.id[len("fever_symmetric-") :][:3]
+            assert split_of(f"fever_symmetric:{id}", SHARES) == split
+            assert split_by_mill[id[1:]] == split
+
+
+def test_false_quotes_are_from_pages_of_the_same_split(tmp_path: Path) -> None:
+    claims = [
+        FOOLED | {"id": f"{n}", "wikipedia_page": f"Mill {n}",
+                  "gold_evidence": [{"text": f"Mill {n} burned."}]}
+        for n in range(60)
+    ]  # fmt: skip
+    path = lines(tmp_path / "dev.jsonl", *claims)
+    made = converted("fool_me_twice_comparisons", path, "--types", "A2", "--test", "0.4")
+    for compared in made.values():
+        told = [sides(comparison) for comparison in compared]
+        assert told
+        assert {other.quote for _, other in told} <= {better.quote for better, _ in told}
+
+
+def test_of_claims_with_one_id_the_first_is_written_in_its_own_split(tmp_path: Path) -> None:
+    claims = [
+        FOOLED | {"id": f"{n % 30}", "wikipedia_page": f"Mill {n}",
+                  "gold_evidence": [{"text": f"It is mill {n}."}]}
+        for n in range(60)
+    ]  # fmt: skip
+    shares = ("--types", "A", "--validation", "0.3", "--test", "0.3")
+    made = converted("fool_me_twice_comparisons", lines(tmp_path / "dev.jsonl", *claims), *shares)
+    assert sum(map(len, made.values())) == 30
+    for split, compared in made.items():
+        for comparison in compared:
+            title = sides(comparison)[0].title
+            assert split_of(f"fool_me_twice:{title}", SHARES) == split
 
 
 def test_fool_me_twice_and_its_way_into_a_reward_model(tmp_path: Path) -> None:

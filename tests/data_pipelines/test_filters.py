@@ -1,5 +1,6 @@
 """The paper's filters for test questions, and the command that applies them."""
 
+import dataclasses
 import string
 from pathlib import Path
 
@@ -237,6 +238,34 @@ def test_the_command_compares_with_the_training_set(tmp_path: Path) -> None:
     assert kept.question == "Where?"
     with pytest.raises(SystemExit):
         filter_questions.main(["natural_questions", *files])
+
+
+def test_the_command_compares_pages_of_search_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their titles are in the index; without it nothing could be compared."""
+    index = tmp_path / "corpus.db"
+    with DocumentIndex(index, write=True) as pages:
+        pages.add([Document(name, name, "It was founded in 1812.") for name in ("Alda", "Cove")])
+
+    def found(name: str, place: str, answer: str) -> Question:
+        return dataclasses.replace(asked(name, answer, place), documents=(Hit(place, "It was"),))
+
+    questions = [found("Where?", "Cove", "there"), found("Who?", "Alda", "she")]
+    records.write(tmp_path / "in.jsonl", questions)
+    records.write(tmp_path / "train.jsonl", [found("When?", "Alda", "1812")])
+    files = [str(tmp_path / name) for name in ("in.jsonl", "out.jsonl")]
+    command = ["natural_questions", *files, "--train", str(tmp_path / "train.jsonl")]
+    assert filter_questions.main([*command, "--index", str(index)]) == 0
+    (kept,) = records.read(tmp_path / "out.jsonl", Question, strict=True)
+    assert kept.question == "Where?"
+    assert "1 its page is in the training set" in capsys.readouterr().out
+    (tmp_path / "out.jsonl").unlink()
+    assert filter_questions.main(command) == 1
+    said = capsys.readouterr().err
+    assert "question 'When?': its page 'Alda' is a search result" in said
+    assert "(--index)" in said
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 @pytest.mark.parametrize("empty", ["in.jsonl", "train.jsonl"])

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipelines import convert
+from data_pipelines.converters.fact_checking import read_fool_me_twice
 from data_pipelines.converters.gold import ConversionReport
+from data_pipelines.converters.natural_questions import convert_natural_questions
 from data_pipelines.converters.open_questions import convert_eli5
 from data_pipelines.converters.qa_feedback import convert_qa_feedback
 from data_pipelines.converters.webgpt import convert_webgpt_comparisons
@@ -482,6 +484,11 @@ ARC = {
     "question": {"stem": "Who?", "choices": [{"label": "A", "text": "x"}]},
     "answerKey": "A",
 }
+GOLD = {
+    "question": "when did the mill burn",
+    "answers": ["1812"],
+    "nq_annotated_gold": {"title": "Mill", "long_answer": "Of 1812.", "short_answers": ["1812"]},
+}
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -500,6 +507,8 @@ anything = st.recursive(
         (convert_fact_check, {"question": "Why?", "answer": "So."}, 1),
         (convert_webgpt_comparisons, WEBGPT, 1),
         (convert_qa_feedback, FEEDBACK, 6),
+        (convert_natural_questions, GOLD, 1),
+        (read_fool_me_twice, FOOLED, 1),
     ],
 )
 def test_anything_in_any_field_is_converted_or_named(

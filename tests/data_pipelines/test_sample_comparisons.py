@@ -82,6 +82,21 @@ def test_malformed_samples_are_compared_as_texts(tmp_path: Path) -> None:
     assert " %<1812>%(Mill" in comparison.responses
 
 
+def test_the_judged_part_of_a_few_shot_sample_is_compared(tmp_path: Path) -> None:
+    """Its text goes on with a question that nobody asked, in the examples' form."""
+    lines = [
+        {"question_id": "q", "question": "When?", "text": f"{claim}\nQuestion: Where?{n}",
+         "answer": said(claim), "supported": claim == "1812"}
+        for n, claim in enumerate(("1812", "1813", "1813"))
+    ]  # fmt: skip
+    samples = tmp_path / "samples.jsonl"
+    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert sample_comparisons.main([str(samples), str(tmp_path), "--held-out", "0"]) == 0
+    (comparison,) = made(tmp_path)
+    assert better(comparison) == evidence.parse(said("1812"))
+    assert evidence.parse(said("1813")) in comparison.responses
+
+
 def test_what_can_t_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = write_samples(tmp_path / "samples.jsonl", ("q", said("1812"), None))
     assert sample_comparisons.main([str(samples), str(tmp_path)]) == 1

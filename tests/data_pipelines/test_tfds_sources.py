@@ -125,6 +125,17 @@ def test_squad_quotes_the_sentence_of_the_most_frequent_answer(data_dir):
     assert record["quote"] == "It was founded in 1812, they say."
 
 
+def test_an_answer_has_its_own_place_although_a_shorter_one_begins_there():
+    context = "It is of 1812. Another is of 1812 B."
+    texts, starts = ["1812", "1812 B", "1812 B"], [29, 29, 29]
+    record = DATASETS["squad"].convert("q", "Mill", context, "When?", texts, starts)
+    assert (record["claim"], record["quote"]) == ("1812 B", "Another is of 1812 B.")
+    across = "The year 1812. B is next."
+    texts, starts = ["1812", "1812. B", "1812. B"], [9, 9, 9]
+    record = DATASETS["squad"].convert("q", "Mill", across, "When?", texts, starts)
+    assert (record["claim"], record["quote"]) == ("1812. B", across)
+
+
 def test_natural_questions_joins_tokens_without_markup(data_dir):
     record = _only_record("natural_questions", data_dir)
     assert record["claim"] == "River Kesh"

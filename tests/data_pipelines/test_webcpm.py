@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from data_pipelines import convert
+from data_pipelines.browsing_completions import is_held_out
 from gophercite.browser.browsed_answers import cited
 from gophercite.browser.episodes import Episode, episode_to_json, read_episodes, replayed
 from gophercite.browser.recorded import RecordedWorld
@@ -111,6 +112,23 @@ def test_a_demonstration_becomes_an_episode_of_its_world(
         text = it.open(BRIDGE).document.text
         assert text.index("设计者") < text.index("1901年")
         assert "<br" not in text
+
+
+def test_demonstrations_of_one_question_are_held_out_together(tmp_path: Path) -> None:
+    """Their question has one id, which depends only on its text."""
+    asked = [f"石桥 Kesh{n}？" for n in range(20)]
+    values = [
+        demonstration() | {"question": question}
+        for each in asked
+        for question in (each, each.upper().replace(" ", "  "))
+    ]
+    episodes, _ = converted(tmp_path, *values)
+    assert len({episode.id for episode in episodes}) == 40
+    pairs = list(zip(episodes[::2], episodes[1::2], strict=True))
+    assert all(one.question_id == other.question_id for one, other in pairs)
+    assert len({episode.question_id for episode in episodes}) == 20
+    sides = [(is_held_out(one, 0.5), is_held_out(other, 0.5)) for one, other in pairs]
+    assert {*sides} == {(True, True), (False, False)}
 
 
 def test_what_is_clicked_and_quoted_is_on_the_screen(tmp_path: Path) -> None:

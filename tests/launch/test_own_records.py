@@ -86,6 +86,15 @@ def questions(source: OwnRecordsSource, split: str) -> set[str]:
     return {json.loads(text)["question_id"] for text in texts}
 
 
+def test_a_set_that_is_too_small_for_its_share_is_said_to_be_so(here, capsys):
+    """The question that is held out instead may go to training when others come."""
+    said = "only the question nearest to the share of 0.001 is held out; it may move to training"
+    assert train.main(flags(here, "--dry_run", "--gin.add_own_records.held_out=0.001")) == 0
+    assert capsys.readouterr().err.count(said) == 1
+    assert train.main(flags(here, "--dry_run", "--gin.add_own_records.held_out=0.3")) == 0
+    assert said[:25] not in capsys.readouterr().err
+
+
 def test_questions_are_held_out_whole_and_stay_so_when_more_come(here):
     file = here / "data" / "mine" / "records.jsonl"
     few = OwnRecordsSource(file.parent, 0.3)

@@ -46,6 +46,15 @@ def test_questions_are_split_by_what_was_seen() -> None:
     assert rows[overlap.NONE][1].startswith("0.0 (")  # one has no answers to compare with
 
 
+def test_answers_without_words_are_no_overlap() -> None:
+    """Nothing is left of them to compare."""
+    train = [question("t", "When was the mill built?", "The", "…")]
+    asked = [question("article", "Who?", "a"), question("signs", "Why?", "—", "…")]
+    splits = overlap.overlap_splits(asked, train)
+    assert splits[overlap.ANSWER] == frozenset()
+    assert splits[overlap.NONE] == {"article", "signs"}
+
+
 def claims(*texts: str) -> list[Evidence]:
     return [Evidence(text, "Ormsby", "built in 1874") for text in texts]
 

@@ -1,12 +1,16 @@
-"""Which of a question's samples counts."""
+"""Which of a question's samples counts, and the files of an evaluation."""
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from gophercite.documents import Document
 from gophercite.evaluation.answers import JudgedSample, with_consensus
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Question
-from gophercite.reports.results import choose, sample_line
+from gophercite.reports.results import Outcome, Results, choose, sample_line
+from gophercite.reports.saved_results import read_system
 
 PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874. It burned in 1902.")
 QUESTION = Question("q", "When?", "test", (PAGE,), ("1874",))
@@ -72,6 +76,26 @@ def test_pages_weigh_as_they_are_ordered() -> None:
             for text, page in zip((second, first), pages[::-1], strict=True)
         ]
         assert choose(with_consensus(both)).text == first
+
+
+def test_what_an_earlier_evaluation_left_is_deleted(tmp_path: Path) -> None:
+    """Otherwise its samples and figures would be taken for those of the answers next to them."""
+    several = [dataclasses.replace(each, question=QUESTION) for each in samples()]
+
+    def write(kept: Sequence[JudgedSample], **more: Any) -> set[str]:
+        outcomes = [Outcome(QUESTION, tuple(kept))] if kept else []
+        systems = {"model": [each.judgement for each in several[:1]]}
+        Results("t", systems, outcomes=outcomes, best=kept[:1], **more).write(tmp_path / "test")
+        return {path.name for path in tmp_path.iterdir()}
+
+    (tmp_path / "test_of_another.jsonl").touch()
+    report = {"test.md", "test.html", "test.json", "test_of_another.jsonl"}
+    first = write(several, files={"_claims.jsonl": ""})
+    assert {"test.jsonl", "test_samples.jsonl", "test_best_of.png", "test_claims.jsonl"} <= first
+    later = write(several[:1])
+    assert later - {f"test_{name}.png" for name in ("coverage", "roc")} == {*report, "test.jsonl"}
+    assert read_system("m", tmp_path / "test").samples[0]["text"] == several[0].text
+    assert write([]) == {*report, "test.jsonl"}
 
 
 def test_one_sample_has_nothing_to_agree_with() -> None:

@@ -69,6 +69,15 @@ def test_a_malformed_answer_is_shown_as_it_is() -> None:
     assert "faults: malformed" in shown
 
 
+def test_the_judged_part_of_a_few_shot_answer_is_shown() -> None:
+    answer = f" %<1874>%(Ormsby)%[{BUILT}]%"
+    shown = show_answer(line(f'1874 "{BUILT}"\nQuestion: Where?', answer=answer), QUESTION).body
+    assert f"<mark>{BUILT}</mark>" in shown
+    assert "✓ supported" in shown
+    shown = show_answer(line("1874\nQuestion: Where?", answer="1874"), QUESTION).body
+    assert "<blockquote>1874</blockquote>" in shown
+
+
 @given(TEXTS, st.one_of(TEXTS, st.just(" %<a>%(t)%[quoted]%")))
 def test_answers_and_pages_of_strangers_are_text(text: str, said: str) -> None:
     page = Document("d", "t", f"{text} quoted {text}")
