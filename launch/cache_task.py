@@ -3,8 +3,8 @@
     python launch/cache_task.py --gin_file=gin_configs/sft_imported.gin --gin.DATA_DIR=data/squad \\
       --output data/squad_cached
     python launch/train.py --gin_file=gin_configs/sft_imported.gin --gin.DATA_DIR=data/squad \\
-      --gin.MIXTURE_OR_TASK_NAME=@add_cached() --gin.add_cached.name=squad_cached \\
-      --gin.add_cached.folder=data/squad_cached --gin.add_cached.vocabulary=@model_vocabulary() \\
+      --gin.MIXTURE_OR_TASK_NAME='@add_cached()' --gin.add_cached.name=rated_answers \\
+      --gin.add_cached.folder=data/squad_cached --gin.add_cached.vocabulary='@model_vocabulary()' \\
       --gin.MODEL_DIR=runs/squad
 
 The configuration is that of the run, and its inputs say which tasks and splits are cached. A

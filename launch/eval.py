@@ -134,8 +134,8 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         "--max-prompt-tokens",
         type=int,
         help="length of the longest prompt, in tokens; longer pages are cut to windows (default: "
-        "what an answer leaves of the length that the model was trained with; 3840 at most, and if "
-        "that isn't known)",
+        "what an answer leaves of the length that the model was trained with, seven eighths of it at "
+        "least; 3840 at most, and if that isn't known)",
     )
     add(
         "--index",
@@ -159,7 +159,7 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     add(
         "--few-shot",
         choices=STYLES,
-        help="put examples before the question, for a base model (docs/few_shot.md)",
+        help="put examples before the question, for a base model (docs/bootstrapping.md)",
     )
     add("--shots", type=int, help="how many examples, from 0 to 5 (default: 3)")
     add(

@@ -5,6 +5,7 @@ import dataclasses
 from gophercite.answering.extractive import LEAST_RELEVANCE, extractive_answer
 from gophercite.answering.pages import FoundPages
 from gophercite.records.answers import Answer, Sample
+from gophercite.text.answer_matching import normalize_answer
 
 
 def rank(sample: Sample) -> tuple[bool, float, float]:
@@ -13,7 +14,9 @@ def rank(sample: Sample) -> tuple[bool, float, float]:
 
 
 def ranked_samples(answer: Answer, top: int) -> list[Answer]:
-    """Returns the best of a model's answers that differ in what they say.
+    """Returns the best of a model's answers that differ in their claims.
+
+    Claims are compared as SQuAD compares answers; of equal ones the best answer counts.
 
     Args:
       answer: with its samples (`keep_samples`), or declined.
@@ -24,10 +27,11 @@ def ranked_samples(answer: Answer, top: int) -> list[Answer]:
     """
     if answer.declined:
         return [answer]
-    distinct: dict[tuple[tuple[str, str, str], ...], Sample] = {}
+    distinct: dict[tuple[str, ...], Sample] = {}
     # The sort is stable: on a tie the first sample wins, as it did when the answer was chosen.
     for sample in sorted(answer.samples, key=rank, reverse=True):
-        said = tuple((each.claim, each.title, each.quote) for each in sample.citations)
+        claims = [each.claim.strip() for each in sample.citations]
+        said = tuple(normalize_answer(claim) or claim for claim in claims)
         distinct.setdefault(said, sample)
     return [
         dataclasses.replace(

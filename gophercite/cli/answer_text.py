@@ -70,7 +70,7 @@ class AnswerText:
             about.append(f"retrieved {citation.retrieved_at}")
         about.append(f"SHA-256 {citation.sha256[:12]}…")
         return [
-            *self._wrapped(citation.claim, _BOLD),
+            *self._wrapped(citation.claim.strip(), _BOLD),
             "",
             *self._wrapped(citation.title, _CYAN, "  ╭ ", "  │ "),
             *self._wrapped(citation.quote, _PLAIN, "  │ ", "  │ "),

@@ -29,6 +29,7 @@ from gophercite.cli.output import (
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.retrieval.apis import ENGINES
 from gophercite.storage.json_fields import printable
+from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
     from gophercite.browser.episodes import Episode, EpisodeStep
@@ -173,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
     invalid = sum(action.invalid is not None for action in state.actions)
-    note(f"{len(state.actions)} actions, {invalid} of them invalid")
+    note(f"{counted(len(state.actions), 'action')}, {invalid} of them invalid")
     if options.json:
         from gophercite.records.answers import answer_to_json
 

@@ -130,7 +130,11 @@ def _summary(episode: "Episode") -> dict[str, Any]:
 
 def _line(each: dict[str, Any]) -> str:
     """An episode on one line."""
-    known = [f"{each['actions']} actions", f"{each['references']} references", str(each["end"])]
+    known = [
+        counted(each["actions"], "action"),
+        counted(each["references"], "reference"),
+        str(each["end"]),
+    ]
     if each["reward"] is not None:
         known.append(f"reward {each['reward']:.3g}")
     for name in ("right", "supported"):

@@ -72,7 +72,7 @@ def _new(options: argparse.Namespace) -> int:
     loaded.errors += errors
     result = {"study": str(folder), "experiment": name, "form": options.form, "pool": options.pool}
     result["items"] = str(added - len(written))
-    said = f"{folder}: experiment {name!r} with {added - len(written)} items"
+    said = f"{folder}: experiment {name!r} with {counted(added - len(written), 'item')}"
     return _say(options, result | _json_of(loaded), said, loaded)
 
 
@@ -274,7 +274,7 @@ def _export(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> int:
     study, experiment = _open(options)
     done = import_votes(study.store, experiment, options.file)
-    said = f"{done.votes} votes added; {done.there} were already there"
+    said = f"{counted(done.votes, 'vote')} added; {done.there} were already there"
     result = {"votes": done.votes, "there": done.there, "errors": [str(e) for e in done.errors]}
     loaded = Loaded(errors=done.errors)
     return _say(options, result, said, loaded)

@@ -172,6 +172,23 @@ def test_a_quote_that_lacks_its_claim_comes_last() -> None:
     assert ranked[0].text == max(others, key=lambda each: (each.score, each.likelihood)).text
 
 
+def test_of_answers_that_claim_the_same_the_best_is_ranked() -> None:
+    answer = answered()
+    best = max(answer.samples, key=lambda each: (not each.quote_lacks_claim, each.score))
+    again = dataclasses.replace(
+        best,
+        citations=tuple(
+            dataclasses.replace(each, claim=f" The {each.claim.upper()}.", quote=each.quote + " ")
+            for each in best.citations
+        ),
+        score=best.score - 1,
+    )
+    both = dataclasses.replace(answer, samples=(again, *answer.samples))
+    assert ranked_samples(both, 99) == ranked_samples(answer, 99)
+    claims = [tuple(each.claim for each in one.citations) for one in ranked_samples(answer, 99)]
+    assert len(set(claims)) == len(claims) > 1
+
+
 def test_samples_are_marked_whose_quotes_lack_their_claims() -> None:
     """Hot samples of short claims, nearly all of which are on no page."""
     settings = dataclasses.replace(HOT, quotes=QuoteSettings(maximum_claim=2, maximum_quote=30))
