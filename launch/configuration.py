@@ -33,6 +33,7 @@ from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning import optimizers, schedules
 from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.gradient_learner import GradientLearner
 from gophercite.learning.ppo import PPOLearner
 from gophercite.learning.reencoding import Reencoding, same_tokens
 from gophercite.learning.reward import RewardLearner
@@ -120,13 +121,17 @@ class Run:
 
         Raises:
           ValueError: the vocabulary has more tokens than the model, the initial checkpoint has
-            another architecture, a metric names an unknown set, the mesh can't divide a batch, or
-            the minibatches don't suit a rollout.
+            another architecture, a metric names an unknown set, the mesh or the microbatches can't
+            divide a batch, the minibatches don't suit a rollout, or a frozen part is unknown.
         """
-        self.initialisation.shapes()
+        shapes = self.initialisation.shapes()
+        if isinstance(self.learner, GradientLearner):
+            self.learner.trained(shapes)
         refuse_unknown_sets(self.settings, self.evaluations)
         if self.collector is None:
             refuse_uneven(self.partitioner, self.input.batch_size)
+            if isinstance(self.learner, GradientLearner):
+                self.learner.check_batch(self.input.batch_size)
         elif isinstance(self.learner, PPOLearner):
             refuse_unfit(self.learner, self.collector.rollout)
             refuse_uneven(self.partitioner, self.collector.rollout.rows)

@@ -134,8 +134,8 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         "--max-prompt-tokens",
         type=int,
         help="length of the longest prompt, in tokens; longer pages are cut to windows (default: "
-        "what an answer leaves of the length that the model was trained with, seven eighths of it at "
-        "least; 3840 at most, and if that isn't known)",
+        "what an answer leaves of the length that the model was trained with, seven eighths of it "
+        "at least; 3840 at most, and if that isn't known)",
     )
     add(
         "--index",

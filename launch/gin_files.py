@@ -112,6 +112,11 @@ def load(
     return files_read
 
 
+def imports_modules(file: pathlib.Path) -> bool:
+    """Whether a gin file imports Python modules, which may register more names."""
+    return re.search(r"^\s*(import|from)\s", file.read_text(), re.MULTILINE) is not None
+
+
 @contextlib.contextmanager
 def _from_files_alone() -> Iterator[None]:
     """Keeps gin from looking for files among Python's packages.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import gin
@@ -21,14 +21,21 @@ class Training:
     config: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def command(self, folder: pathlib.Path, given: Mapping[str, object]) -> list[str]:
+    def command(
+        self, folder: pathlib.Path, given: Mapping[str, object], named: Callable[[str], str]
+    ) -> list[str]:
         """Returns the training command.
 
         Args:
           folder: MODEL_DIR.
           given: macros that the loop sets.
+          named: replaces names in the texts of the user's settings (`Place.named`).
         """
-        return training_command(self.config, folder, {**given, **self.settings})
+        own = {
+            name: named(value) if isinstance(value, str) else value
+            for name, value in self.settings.items()
+        }
+        return training_command(named(self.config), folder, {**given, **own})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +92,7 @@ class People:
 class Loop:
     """The loop of figure 3: sample, select, rate, train, evaluate; repeat with the best model.
 
-    `{folder}` and `{seed}` in paths and in `preparation` are replaced.
+    `{folder}` and `{seed}` are replaced in `preparation`, in paths, and in settings that are text.
 
     Attributes:
       base: model folder of the language model that every training starts from.
@@ -199,7 +206,7 @@ class Place:
             needs = [self.folder / "world"]
             stages = [Stage("questions", needs[0], [[*map(self.named, loop.preparation)]])]
         settings = {**loop.evaluation, **loop.base_sampling, "limit": loop.tested_questions}
-        asked = self._ask(loop.base, loop.test_questions, self.base_answers(), settings)
+        asked = self._ask(self.named(loop.base), loop.test_questions, self.base_answers(), settings)
         return [*stages, Stage("the base model's answers", self.folder / "answers_base", [asked])]
 
     def stages(
@@ -235,13 +242,17 @@ class Place:
         merge = ["-m", "data_pipelines.rated_rounds", str(data)]
         every = [self.round(each) / "ratings" for each in range(number + 1)]
         draws: dict[str, object] = {"SEED": self.seed}
-        base = {"INITIAL_CHECKPOINT": loop.base, **draws}
+        base = {"INITIAL_CHECKPOINT": self.named(loop.base), **draws}
         on = f"round {number}: "
         stages = [
             Stage(
                 f"{on}samples",
                 samples,
-                [self._ask(str(best or loop.base), questions, samples / "of", settings)],
+                [
+                    self._ask(
+                        str(best or self.named(loop.base)), questions, samples / "of", settings
+                    )
+                ],
                 [each for each in (best, reward) if each],
             ),
             Stage(f"{on}what is rated", items, [select], [samples]),
@@ -259,20 +270,24 @@ class Place:
             Stage(
                 f"{on}supervised fine-tuning",
                 sft,
-                [loop.supervised.command(sft, base | {"RECORDS": f"{data}/answers"})],
+                [loop.supervised.command(sft, base | {"RECORDS": f"{data}/answers"}, self.named)],
                 [data],
             ),
             Stage(
                 f"{on}reward model",
                 rm,
-                [loop.reward.command(rm, base | {"COMPARISONS": f"{data}/comparisons"})],
+                [
+                    loop.reward.command(
+                        rm, base | {"COMPARISONS": f"{data}/comparisons"}, self.named
+                    )
+                ],
                 [data],
             ),
         ]
         if loop.reinforcement:
             learnt = {"INITIAL_CHECKPOINT": str(sft), "REWARD_MODEL": str(rm)}
             rl = folder / "rl"
-            command = loop.reinforcement.command(rl, {**learnt, **draws})
+            command = loop.reinforcement.command(rl, {**learnt, **draws}, self.named)
             stages.append(Stage(f"{on}reinforcement learning", rl, [command], [sft, rm]))
         for name, policy in self.policies(number).items():
             stages.append(self._evaluation(f"{on}answers of {name}", policy, rm))
@@ -313,7 +328,7 @@ class Place:
             if isinstance(value, bool):
                 command.append(f"--{flag}" if value else f"--no-{flag}")
             else:
-                command += [f"--{flag}", str(value)]
+                command += [f"--{flag}", self.named(str(value))]
         return command
 
 

@@ -30,7 +30,6 @@ Exit status: 0 some plan fits; 1 refused, with one line that says why; 2 wrong u
 
 import argparse
 import concurrent.futures
-import hashlib
 import itertools
 import json
 import os
@@ -42,6 +41,7 @@ from typing import Any
 
 import gin_files
 import keras_alone
+import plan_cache
 
 from gophercite import importing
 from gophercite.storage.json_fields import in_one_line
@@ -200,8 +200,10 @@ def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dic
         for values in itertools.product(*tried.values())
     ]
     plans, problems = [], []
+    commands = [_command(flags, *job) for job in jobs]
+    kept = _kept(flags, commands, [settings for _, settings in jobs])
     with concurrent.futures.ThreadPoolExecutor(flags.processes) as pool:
-        outcomes = pool.map(lambda job: _in_process(flags, *job), jobs)
+        outcomes = pool.map(_in_process, commands, kept)
         for number, ((name, settings), plan) in enumerate(
             zip(jobs, outcomes, strict=True), start=1
         ):
@@ -242,16 +244,9 @@ def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
     return tried
 
 
-def _in_process(
-    flags: argparse.Namespace, name: str, settings: Mapping[str, str]
-) -> dict[str, Any] | str:
-    """A plan from the cache, or from a process that computes it; or why there is none."""
-    command = [
-        sys.executable,
-        str(pathlib.Path(__file__).resolve()),
-        "--json",
-        f"--topology={name}",
-    ]
+def _command(flags: argparse.Namespace, name: str, settings: Mapping[str, str]) -> list[str]:
+    """The arguments of the process that computes a plan."""
+    command = ["--json", f"--topology={name}"]
     command += [f"--gin_file={file}" for file in flags.gin_file]
     if flags.gin_search_paths:
         command.append(f"--gin_search_paths={','.join(flags.gin_search_paths)}")
@@ -265,11 +260,32 @@ def _in_process(
         command += ["--sampling", *(f"--{name}={getattr(flags, name)}" for name in _SIZES)]
         command += [f"--{name}" for name in _KINDS if getattr(flags, name)]
         command += [] if flags.slots is None else [f"--slots={flags.slots}"]
-    cached = flags.cache / f"{_digest(command[2:])}.json" if flags.cache else None
+    return command
+
+
+def _kept(
+    flags: argparse.Namespace,
+    commands: Sequence[Sequence[str]],
+    settings: Sequence[Mapping[str, str]],
+) -> list[pathlib.Path | None]:
+    """The file of the cache for each command's plan; None for a plan that can't be cached."""
+    bindings = [
+        {name: value for name, value in of_command.items() if name != _REMAT}
+        for of_command in settings
+    ]
+    names = plan_cache.names(
+        commands, flags.gin_file, bindings, flags.gin_search_paths, flags.reward_model
+    )
+    return [None if name is None else flags.cache / f"{name}.json" for name in names]
+
+
+def _in_process(command: Sequence[str], cached: pathlib.Path | None) -> dict[str, Any] | str:
+    """A plan from the cache, or from a process that computes it; or why there is none."""
     if cached is not None and cached.is_file():
         found: dict[str, Any] = json.loads(cached.read_text("utf-8"))
         return found
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    program = [sys.executable, str(pathlib.Path(__file__).resolve())]
+    process = subprocess.run([*program, *command], capture_output=True, text=True, check=False)
     if process.returncode not in (0, _NONE_FITS):
         lines = process.stderr.strip().splitlines()
         return lines[-1] if lines else f"plan: ended with status {process.returncode}"
@@ -280,15 +296,6 @@ def _in_process(
         unfinished.write_text(json.dumps(found), "utf-8")
         unfinished.replace(cached)
     return found
-
-
-def _digest(command: Sequence[str]) -> str:
-    """A name for everything a plan depends on: the command, gin files, the library's code."""
-    digest = hashlib.sha256(json.dumps(list(command)).encode())
-    for folder, pattern in (("gophercite", "**/*.py"), ("gin_configs", "**/*.gin")):
-        for path in sorted((gin_files.ROOT / folder).glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:32]
 
 
 def _row(plan: Mapping[str, Any], bindings: Mapping[str, str]) -> str:

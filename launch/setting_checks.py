@@ -1,7 +1,6 @@
 """Refuses wrong settings before loading anything that takes longer than reading them."""
 
 import pathlib
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,9 +37,8 @@ def check(
     """
     with setting_names.names_only(source) as settings:
         files_read = gin_files.load(files, bindings, search_paths)
-        imports = r"^\s*(import|from)\s"
-        if any(re.search(imports, file.read_text(), re.MULTILINE) for file in files_read):
-            return  # the user's modules may register more names
+        if any(map(gin_files.imports_modules, files_read)):
+            return
         _check_kinds(settings, files_read, bindings)
         _check_tasks(files_read, bindings)
 

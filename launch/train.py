@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gophercite.monitoring.pending import NonFiniteLossError
         from gophercite.storage.json_fields import RecordError
         from gophercite.training.checkpoints import NonFiniteStateError
+        from gophercite.training.early_stopping import UnknownMetricError
         from gophercite.training.preemption import EXIT_CODE, Preempted
         from gophercite.training.run_lock import RunInUseError
 
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         NonFiniteStateError,
         RecordError,
         RunInUseError,
+        UnknownMetricError,
         OSError,  # a missing data file, a full disk
     ) as error:
         print(f"train: {in_one_line(error)}", file=sys.stderr)

@@ -119,7 +119,8 @@ def _add_sampling(group: argparse._ActionsContainer) -> None:
         "--prompt-tokens",
         type=positive,
         help="length of the longest prompt, in tokens (default: what an answer leaves of the "
-        "length that the model was trained with, seven eighths of it at least; 3840 at most, and if that isn't known)",
+        "length that the model was trained with, seven eighths of it at least; 3840 at most, and "
+        "if that isn't known)",
     )
     add_argument(
         "--temperature",

@@ -196,7 +196,8 @@ def _promised(
 
 def _summary(result: dict[str, Any]) -> str:
     lines = [
-        f"{result['calibration']}: {counted(result['answers'], 'answer')}, {result['good']} of them good; "
+        f"{result['calibration']}: {counted(result['answers'], 'answer')}, "
+        f"{result['good']} of them good; "
         f"area under the coverage curve {result['area_under_coverage_curve']:.3f}",
         f"with confidence {percent(result['confidence'])} it can promise",
     ]

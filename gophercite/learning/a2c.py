@@ -121,6 +121,8 @@ class A2CLearner(GradientLearner):
           ValueError: a setting is out of range, or samples are not drawn from the policy's own
             distribution.
         """
+        super().__post_init__()
+        self._refuse_unless_counts("rollout_pieces")
         if not 0 <= self.kl_weight <= 1:
             raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
         if self.value_weight < 0:
@@ -136,6 +138,11 @@ class A2CLearner(GradientLearner):
                 f"A2CLearner samples with {drawn}: the policy's gradient is that of its own "
                 "distribution; set temperature = 1, top_p = 1 and top_k = None"
             )
+
+    def check_batch(self, rows: int) -> None:
+        """Refuses a number of prompts that the settings can't divide; see `GradientLearner`."""
+        self._refuse_uneven("rollout_pieces", rows, "prompts")
+        super().check_batch(rows * self.plan.samples)
 
     @property
     def value_head(self) -> ValueHead:

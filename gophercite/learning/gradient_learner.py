@@ -56,6 +56,45 @@ class GradientLearner(abc.ABC):
     max_grad_norm: float | None = None
     ema_decay: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuses settings that would train nothing, or the wrong way.
+
+        Raises:
+          ValueError: a setting is out of range; the message names it.
+        """
+        self._refuse_unless_counts("microbatches")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(
+                f"{self._set('max_grad_norm')}: must be above 0, or None for no clipping"
+            )
+        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
+            raise ValueError(
+                f"{self._set('ema_decay')}: must be at least 0 and below 1, or None for no average"
+            )
+
+    def check_batch(self, rows: int) -> None:
+        """Refuses a batch that the settings can't divide.
+
+        Args:
+          rows: number of its rows, or of its prompts.
+
+        Raises:
+          ValueError: they can't be divided evenly; the message names the setting.
+        """
+        self._refuse_uneven("microbatches", rows, "rows")
+
+    def _refuse_unless_counts(self, name: str) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{self._set(name)}: must be a whole number, at least 1")
+
+    def _refuse_uneven(self, name: str, count: int, of: str) -> None:
+        if count % getattr(self, name):
+            raise ValueError(f"{self._set(name)}: must divide the {count} {of} of a batch")
+
+    def _set(self, name: str) -> str:
+        return f"{type(self).__name__}.{name} = {getattr(self, name)!r}"
+
     @abc.abstractmethod
     def losses(
         self, params: Params, batch: Batch, weights: Any, accumulated: Params | None
@@ -119,8 +158,9 @@ class GradientLearner(abc.ABC):
         """The parts of a tree of parameters that are trained."""
         unknown = set(self.frozen_parts) - set(params)
         if unknown - {FROZEN}:
+            named = ", ".join(map(repr, sorted(unknown - {FROZEN})))
             raise ValueError(
-                f"frozen_parts names {', '.join(sorted(unknown))}, but the model's parts are "
+                f"{self._set('frozen_parts')}: the model has no part {named}; its parts are "
                 f"{', '.join(sorted(params))}"
             )
         return {

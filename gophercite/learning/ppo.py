@@ -137,6 +137,7 @@ class PPOLearner(GradientLearner):
         Raises:
           ValueError: a field is out of range; the message names it.
         """
+        super().__post_init__()
         least_values = {"minibatches": 1, "epochs": 1, "kl_reward": 0, "clip": 0, "widths": 1}
         for name, least in least_values.items():
             if getattr(self, name) < least:

@@ -45,11 +45,12 @@ class RewardLearner(GradientLearner):
     centering: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks the weights.
+        """Checks that each field is in its range.
 
         Raises:
-          ValueError: `auxiliary_weight` is not in [0, 1), or `centering` is negative.
+          ValueError: a field is out of range; the message names it.
         """
+        super().__post_init__()
         if not self.centering >= 0:
             raise ValueError(f"RewardLearner.centering = {self.centering}: must be at least 0")
         if not 0 <= self.auxiliary_weight < 1:

@@ -3,31 +3,36 @@
 A checkpoint is a folder `checkpoints/STEP/` of a run. Orbax's item `state` holds named arrays with
 one merged stack of layers ("params/trained_layers/mlp/up", "optimizer/…", "step", "key"); the item
 `metadata` is JSON: shape, dtype and digest of every array, the input's position, and the metric by
-which checkpoints are compared. Checkpoints are written in `gophercite.training.checkpoints`; they
+which checkpoints are compared. If a state was evaluated only after it was saved, the result is in
+`evaluation.json` beside them. Checkpoints are written in `gophercite.training.checkpoints`; they
 are read here because a run's folder is also a model that inference can load.
 """
 
-import asyncio
 import contextlib
 import dataclasses
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
+from jax.experimental import multihost_utils
 
+from gophercite.model_folders.checkpoint_scores import Score, ranking
 from gophercite.model_folders.digests import Digest, digests
+from gophercite.model_folders.event_loops import waiting_event_loops
 from gophercite.models.parameters import Params
 from gophercite.storage.checkpoint_steps import checkpoints_folder, saved_steps
-from gophercite.storage.paths import StorageError, naming_storage, trouble_of
+from gophercite.storage.paths import StorageError, naming_storage, trouble_of, write_file
 
 PARAMETERS = "params/"
 AVERAGES = "ema/"
+_EVALUATION = "evaluation.json"
+
+T = TypeVar("T")
 
 
 class CheckpointError(RuntimeError):
@@ -76,8 +81,7 @@ class Metadata:
         arrays cover the rest.
       arrays: the arrays in the item `state`.
       progress: the training loop's JSON state (input position, early stopping).
-      score: the metric that checkpoints are compared by, lower is better; None if the step was not
-        evaluated.
+      score: what checkpoints are compared by; None if the step was not evaluated.
       base: for a run with adapters; None if the arrays are the complete model.
     """
 
@@ -85,13 +89,13 @@ class Metadata:
     frozen_layers: int
     arrays: Mapping[str, StoredArray]
     progress: Mapping[str, Any]
-    score: float | None
+    score: Score | None
     base: Base | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON value to store: the contents and their SHA-256."""
-        contents = dataclasses.asdict(self)
-        return {"contents": contents, "sha256": _sha256(contents)}
+        score = None if self.score is None else self.score.to_json()
+        return _sealed({**dataclasses.asdict(self), "score": score})
 
     @classmethod
     def from_json(cls, stored: Any) -> "Metadata":
@@ -101,16 +105,34 @@ class Metadata:
           ValueError: the contents don't match their hash.
           KeyError, TypeError: the contents are not a checkpoint's metadata.
         """
-        contents = stored["contents"]
-        if _sha256(contents) != stored["sha256"]:
-            raise ValueError("the metadata differ from what was saved")
+        contents = _unsealed(stored)
         arrays = {
             name: StoredArray(tuple(entry["shape"]), entry["dtype"], Digest(*entry["digest"]))
             for name, entry in contents["arrays"].items()
         }
         base = contents.get("base")
         found = None if base is None else Base(dict(base["lora"]), dict(base["digests"]))
-        return cls(**{**contents, "arrays": arrays, "base": found})
+        score = Score.from_json(contents["score"])
+        return cls(**{**contents, "arrays": arrays, "score": score, "base": found})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Evaluation:
+    """The evaluation of a state that had been saved before: what it changes in the metadata."""
+
+    progress: Mapping[str, Any]
+    score: Score
+
+    def to_json(self) -> dict[str, Any]:
+        return _sealed({"progress": self.progress, "score": self.score.to_json()})
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "_Evaluation":
+        contents = _unsealed(stored)
+        score = Score.from_json(contents["score"])
+        if score is None:
+            raise ValueError("there is no score")
+        return cls(contents["progress"], score)
 
 
 def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
@@ -127,20 +149,50 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
       DamagedCheckpointError: the item is missing, truncated or altered.
       StorageError: its bucket can't be used, which does not mean that the checkpoint is damaged.
     """
-    path = checkpoints_folder(folder) / str(step) / "metadata" / "metadata"
+    place = checkpoints_folder(folder) / str(step)
+    path = place / "metadata" / "metadata"
+    metadata = _read(path, step, Metadata.from_json)
+    if metadata is None:
+        raise _damaged(path, "the file is missing", step)
+    later = _read(place / _EVALUATION, step, _Evaluation.from_json)
+    if later is None:
+        return metadata
+    return dataclasses.replace(metadata, progress=later.progress, score=later.score)
+
+
+def write_evaluation(
+    folder: epath.PathLike, step: int, progress: Mapping[str, Any], score: Score
+) -> None:
+    """Adds an evaluation to a checkpoint that was saved without one.
+
+    Args:
+      folder: the run's folder.
+      step: one of `saved_steps`.
+      progress: replaces the progress that was saved.
+      score: the state's score.
+
+    Raises:
+      StorageError: the bucket can't be used.
+    """
+    text = json.dumps(_Evaluation(progress, score).to_json())
+    write_file(checkpoints_folder(folder) / str(step) / _EVALUATION, text)
+
+
+def _read(path: epath.Path, step: int, parse: Callable[[Any], T]) -> T | None:
+    """What one of a checkpoint's JSON files holds; None if there is no such file."""
     try:
         with naming_storage(path):
             text = path.read_text()
     except StorageError:
         raise
-    except FileNotFoundError as error:
-        raise _damaged(path, "the file is missing", step) from error
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise _damaged(path, f"can't be read: {error.strerror or error}", step) from error
     except UnicodeDecodeError as error:
         raise _damaged(path, "is damaged: it is not text", step) from error
     try:
-        return Metadata.from_json(json.loads(text))
+        return parse(json.loads(text))
     except json.JSONDecodeError as error:
         reason = (
             "is empty"
@@ -184,9 +236,12 @@ def read_arrays(
         restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
         partial_restore=True,
     )
+    damage = None
     try:
-        with waiting_event_loops(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            arrays = checkpointer.restore(path, args=arguments)
+        # Not by a `Checkpointer`, which then waits for the other processes: one that finds damage
+        # would not come.
+        with waiting_event_loops(), contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
+            arrays = handler.restore(path, args=arguments)
     except jax.errors.JaxRuntimeError:
         raise  # a problem of the devices (memory), not of the files
     except Exception as error:  # Orbax and TensorStore raise many kinds for an unreadable file
@@ -194,13 +249,16 @@ def read_arrays(
         if trouble is not None:
             raise trouble from error
         reason = "files are missing, cut short or damaged: the arrays can't be read"
-        raise _damaged(path, reason, metadata.step) from error
-    # If damage hides an array's files, Orbax returns the requested shape without reading anything.
-    if arrays.keys() != wanted.keys() or not all(
-        isinstance(array, jax.Array) for array in arrays.values()
-    ):
-        reason = "files are missing, cut short or damaged: not all arrays were read"
-        raise _damaged(path, reason, metadata.step)
+        damage = _damaged(path, reason, metadata.step)
+        damage.__cause__ = error
+    else:
+        # If damage hides an array's files, Orbax returns the requested shape without reading it.
+        if arrays.keys() != wanted.keys() or not all(
+            isinstance(array, jax.Array) for array in arrays.values()
+        ):
+            reason = "files are missing, cut short or damaged: not all arrays were read"
+            damage = _damaged(path, reason, metadata.step)
+    share_damage(damage, path, metadata.step)
     found = digests(arrays)
     altered = [name for name in sorted(found) if found[name] != metadata.arrays[name].digest]
     if altered:
@@ -210,57 +268,61 @@ def read_arrays(
     return arrays
 
 
-class _PatientLoop(asyncio.SelectorEventLoop):
-    """Waits for its tasks before it closes; what is cancelled would still report to it."""
+def share_damage(damage: DamagedCheckpointError | None, path: epath.Path, step: int) -> None:
+    """Lets all processes agree on whether a checkpoint is damaged; all must call it.
 
-    def close(self) -> None:
-        if not self.is_closed() and not self.is_running() and (tasks := asyncio.all_tasks(self)):
-            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        super().close()
+    Otherwise those that find no damage would wait for the others, which try another checkpoint.
 
+    Args:
+      damage: what this process has found.
+      path: what it has read.
+      step: the checkpoint's step.
 
-class _PatientPolicy(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return _PatientLoop()
-
-
-@contextlib.contextmanager
-def waiting_event_loops() -> Iterator[None]:
-    """Lets Orbax close an event loop only when nothing reads or writes for it any more.
-
-    Orbax reads or writes all arrays at once. When one fails, it closes the loop and raises, while
-    TensorStore's threads are still busy with others. What they then report to the closed loop is
-    printed as tracebacks, around the message that the user should see.
+    Raises:
+      DamagedCheckpointError: a process has found damage, this one or another.
     """
-    before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(_PatientPolicy())
-    try:
-        yield
-    finally:
-        asyncio.set_event_loop_policy(before)
+    finders = np.zeros(0, int)
+    if jax.process_count() > 1:
+        found = multihost_utils.process_allgather(np.array(damage is not None))
+        finders = np.flatnonzero(found)
+    if damage is not None:
+        raise damage
+    if finders.size:
+        raise _damaged(path, f"is cut short or damaged for process {finders[0]}", step)
 
 
 def best_step(folder: epath.PathLike) -> int | None:
-    """The step with the best score among a run's readable checkpoints; the newest without scores.
+    """The step of the best of a run's readable checkpoints (`best_of`).
 
     Args:
       folder: the run's folder.
 
     Returns:
-      A step, or None if there is no checkpoint.
+      A step, or None if there is no checkpoint within the limits.
     """
     readable: list[Metadata] = []
     for step in saved_steps(folder):
         with contextlib.suppress(DamagedCheckpointError):
             readable.append(read_metadata(folder, step))
-    return best_of(readable).step if readable else None
+    best = best_of(readable)
+    return None if best is None else best.step
 
 
-def best_of(checkpoints: Sequence[Metadata]) -> Metadata:
-    """The checkpoint with the best score; the newest without scores."""
-    return min(
-        checkpoints, key=lambda one: (math.inf if one.score is None else one.score, -one.step)
-    )
+def best_of(checkpoints: Sequence[Metadata]) -> Metadata | None:
+    """The checkpoint with the best score; without scores the newest, unless it is beyond a limit.
+
+    Args:
+      checkpoints: those of one run.
+
+    Returns:
+      One of them; None if there is none within the limits of early stopping.
+    """
+    by_step = {each.step: each for each in checkpoints}
+    ranked = ranking({step: each.score for step, each in by_step.items() if each.score})
+    if ranked:
+        return by_step[ranked[0]]
+    within = [step for step, each in by_step.items() if not (each.score and each.score.beyond)]
+    return by_step[max(within)] if within else None
 
 
 def read_parameters(folder: epath.PathLike, step: int, shardings: Params | None = None) -> Params:
@@ -315,6 +377,17 @@ def name_leaves(tree: Any) -> dict[str, Any]:
     """A tree's leaves by their paths: "params/embed/embedding"."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _sealed(contents: Mapping[str, Any]) -> dict[str, Any]:
+    return {"contents": contents, "sha256": _sha256(contents)}
+
+
+def _unsealed(stored: Any) -> Any:
+    contents = stored["contents"]
+    if _sha256(contents) != stored["sha256"]:
+        raise ValueError("the contents differ from what was saved")
+    return contents
 
 
 def _sha256(contents: Any) -> str:

@@ -54,7 +54,14 @@ def best_checkpoint(root: epath.Path) -> Metadata:
             f"{root}: a training run's folder without a checkpoint: {root / CHECKPOINTS} is empty "
             "or missing"
         )
-    return best_of(checkpoints)
+    best = best_of(checkpoints)
+    if best is None:
+        beyond = checkpoints[-1].score.beyond if checkpoints[-1].score else None
+        raise ModelFolderError(
+            f"{root}: no checkpoint of the run is within the limits of its early stopping: at step "
+            f"{checkpoints[-1].step}, {beyond}"
+        )
+    return best
 
 
 def check_arrays(root: epath.Path, metadata: Metadata, merged: Params) -> None:

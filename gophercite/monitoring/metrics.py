@@ -75,7 +75,8 @@ class MetricsWriter:
         # Event files for a bucket are written to a disk and copied entirely at each flush.
         self._events = None if self._local else tempfile.TemporaryDirectory(prefix="gophercite-")
         events = os.fspath(folder) if self._events is None else self._events.name
-        self._tensorboard = SummaryWriter(events, purge_step=step + 1 if step else None)
+        # TensorBoard drops what earlier files hold from this step on.
+        self._tensorboard = SummaryWriter(events, purge_step=step + 1 if step else 0)
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Adds one line.

@@ -10,14 +10,15 @@ must not change.
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint import checkpoint_managers
 
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import (
@@ -31,16 +32,21 @@ from gophercite.model_folders.checkpoint_files import (
     read_arrays,
     read_metadata,
     saved_steps,
-    waiting_event_loops,
+    share_damage,
+    write_evaluation,
 )
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.model_folders.digests import digests
+from gophercite.model_folders.event_loops import waiting_event_loops
 from gophercite.models.parameters import Params, frozen_layers, merge_layers, own_parts
 from gophercite.storage import StorageError, files_in, is_remote, naming_storage
 from gophercite.storage.checkpoint_steps import COMMITTED
 from gophercite.storage.paths import trouble_of
 from gophercite.storage.whole_folders import move_objects
+from gophercite.training.retention import Keep
 from gophercite.training.stacks import assemble, state_tree, stored_shardings
 
+_DAMAGED = "damaged_checkpoints"
 _SAVING = "saving.json"  # in a bucket: steps whose saves have begun and may be incomplete
 _TRIES = 3  # attempts at a run's last save; each takes as long as the bucket client's timeout
 
@@ -66,29 +72,6 @@ class Restored:
     passed_over: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Keep:
-    """Orbax's preservation policy: keeps the newest checkpoints and those with the best scores."""
-
-    newest: int
-    best: int
-    scores: Mapping[int, float]  # shared with `Checkpoints`, which adds to it
-
-    def should_preserve(
-        self,
-        checkpoints: Sequence[checkpoint_managers.PolicyCheckpointInfo],
-        *,
-        context: checkpoint_managers.PreservationContext,
-    ) -> list[bool]:
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        scored = sorted((step for step in steps if step in self.scores), key=self._rank)
-        kept = {*sorted(steps)[-self.newest :], *scored[: self.best]}
-        return [step in kept for step in steps]
-
-    def _rank(self, step: int) -> tuple[float, int]:
-        return self.scores[step], -step
-
-
 class Checkpoints:
     """The checkpoints of one run. All its processes must create one and make the same calls."""
 
@@ -106,7 +89,7 @@ class Checkpoints:
         Args:
           folder: the run's folder; checkpoints are in `checkpoints/STEP/`.
           keep_newest: number of newest checkpoints to keep; 2 or more leave one to fall back on.
-          keep_best: number of checkpoints with the lowest scores to keep.
+          keep_best: number of checkpoints with the best scores to keep.
           base: for a run with adapters, the models they are trained on; otherwise None.
           say: shows a line to the user.
         """
@@ -119,7 +102,7 @@ class Checkpoints:
         self._keep = keep_newest, keep_best
         self._base = base
         self._say = say or (lambda line: None)
-        self._scores: dict[int, float] = {}
+        self._scores: dict[int, Score] = {}
         self._saving: int | None = None  # the step whose save may be in progress
         self._loops = contextlib.ExitStack()
         self._loops.enter_context(waiting_event_loops())
@@ -132,7 +115,7 @@ class Checkpoints:
             return ocp.CheckpointManager(
                 root,
                 options=ocp.CheckpointManagerOptions(
-                    preservation_policy=_Keep(newest, best, self._scores),
+                    preservation_policy=Keep(newest, best, self._scores),
                     # In a bucket, a folder without a marker may be a user's copy, in progress or
                     # made without the marker: see `_make_room`.
                     cleanup_tmp_directories=not is_remote(self._folder),
@@ -144,7 +127,7 @@ class Checkpoints:
         self,
         state: TrainState,
         progress: Mapping[str, Any],
-        score: float | None = None,
+        score: Score | None = None,
         *,
         last: bool = False,
     ) -> None:
@@ -154,10 +137,11 @@ class Checkpoints:
         continues: this save replaces it.
 
         Args:
-          state: the state after an update. A step that is already saved is saved again only to add
-            a score: a run that is told to stop saves before it evaluates.
+          state: the state after an update. To a step that is already saved without a score, only
+            the score and the progress are added: a run that is told to stop saves before it
+            evaluates.
           progress: JSON to store with it.
-          score: the state's score, lower is better; None if unknown.
+          score: the state's score; None if it was not evaluated.
           last: whether this is the run's last save. Then this waits for it, and retries if a bucket
             refuses it.
 
@@ -167,6 +151,7 @@ class Checkpoints:
           StorageError: the bucket can't be used: the last save was refused several times, or a save
             was refused in a run of several processes, which can't know whether the others' parts
             are saved.
+          OSError: the previous save failed because of the disk, or this one as the last.
         """
         tries = _TRIES if last else 1
         for left in reversed(range(tries)):
@@ -178,6 +163,7 @@ class Checkpoints:
             except StorageError:
                 if not left or jax.process_count() > 1:
                     raise
+                continue
             if not last or self._is_saved(int(state.step)):
                 return
 
@@ -189,9 +175,11 @@ class Checkpoints:
 
         Raises:
           StorageError: the save was refused, and must not be dropped.
+          OSError: the save failed because of the disk.
         """
         try:
-            self._manager.wait_until_finished()
+            with self._naming_disk():
+                self._manager.wait_until_finished()
         except Exception as error:
             trouble = trouble_of(self._folder, error)
             if trouble is None:
@@ -207,10 +195,28 @@ class Checkpoints:
             )
         self._saving = None
 
-    def _save(self, state: TrainState, progress: Mapping[str, Any], score: float | None) -> None:
+    @contextlib.contextmanager
+    def _naming_disk(self) -> Iterator[None]:
+        """Turns what a full or broken disk makes Orbax raise into errors for users."""
+        try:
+            yield
+        except Exception as error:
+            of_tensorstore = re.search(r"\bos_error_code='(\d+)'", str(error))
+            number = int(of_tensorstore[1]) if of_tensorstore else getattr(error, "errno", None)
+            if number is None or self._saving is None or is_remote(self._folder):
+                raise
+            kind = type(OSError(number, ""))  # PermissionError and others that stay
+            raise kind(
+                f"checkpoint {self._saving} can't be saved in {self._folder}: {os.strerror(number)}"
+            ) from error
+
+    def _save(self, state: TrainState, progress: Mapping[str, Any], score: Score | None) -> None:
         step = int(state.step)
-        saved = step in self._manager.all_steps()
-        if saved and (score is None or step in self._scores):
+        if self._is_saved(step):
+            if score is not None and step not in self._scores:
+                if jax.process_index() == 0:
+                    write_evaluation(self._folder, step, progress, score)
+                self._scores[step] = score
             return
         arrays = name_leaves(state_tree(state))
         found = digests(arrays)
@@ -229,13 +235,11 @@ class Checkpoints:
             score=score,
             base=self._base,
         )
-        with naming_storage(checkpoints_folder(self._folder) / str(step)):
-            if saved:  # a kill before the new save loses the steps since the previous checkpoint
-                self._manager.delete(step)
+        self._saving = step
+        with naming_storage(checkpoints_folder(self._folder) / str(step)), self._naming_disk():
             self._make_room(step)
             if score is not None:
                 self._scores[step] = score
-            self._saving = step
             self._manager.save(
                 step,
                 args=ocp.args.Composite(
@@ -292,7 +296,7 @@ class Checkpoints:
         passed_over: list[str] = []
         for step in reversed(saved_steps(self._folder)):
             try:
-                metadata = read_metadata(self._folder, step)
+                metadata = self._read_metadata(step)
                 self._refuse_other_base(metadata)
                 self._refuse_other_model(metadata, target)
                 arrays = read_arrays(self._folder, metadata, stored_shardings(metadata, target))
@@ -304,19 +308,37 @@ class Checkpoints:
                 self._note_score(earlier)
             state = assemble(metadata, arrays, target, fresh, first)
             return Restored(state, metadata.progress, tuple(passed_over))
-        if passed_over:
+        aside = self._folder / _DAMAGED
+        if damaged := files_in(aside):
+            found = "; ".join(passed_over) or f"{aside} holds {', '.join(d.name for d in damaged)}"
             raise CheckpointError(
-                f"{self._folder}: no checkpoint is usable. " + "; ".join(passed_over)
+                f"{self._folder}: no checkpoint is usable: {found}. Put an intact copy into "
+                f"{checkpoints_folder(self._folder)}, or delete {aside} to begin anew"
             )
         return None
 
+    def _read_metadata(self, step: int) -> Metadata:
+        """A checkpoint's metadata; raises DamagedCheckpointError in all processes or in none."""
+        metadata, damage = None, None
+        try:
+            metadata = read_metadata(self._folder, step)
+        except DamagedCheckpointError as error:
+            damage = error
+        share_damage(damage, checkpoints_folder(self._folder) / str(step) / "metadata", step)
+        assert metadata is not None
+        return metadata
+
     def wait(self) -> None:
-        """Waits until saves have completed; if a bucket refuses one, a line says so."""
+        """Waits until saves have completed; if a bucket refuses one, a line says so.
+
+        Raises:
+          OSError: a save failed because of the disk.
+        """
         self._settle()
 
     def close(self) -> None:
-        """Waits and releases the threads."""
-        with self._loops:
+        """Waits and releases the threads; raises OSError if the disk refused a save."""
+        with self._loops, self._naming_disk():
             self._manager.close()
 
     def _refuse_other_base(self, metadata: Metadata) -> None:
@@ -359,7 +381,7 @@ class Checkpoints:
 
     def _set_aside(self, step: int) -> epath.Path:
         """Moves a damaged checkpoint out of the way, so that its step can be saved again."""
-        aside = self._folder / "damaged_checkpoints"
+        aside = self._folder / _DAMAGED
         target = aside / str(step)
         if jax.process_index() == 0:
             place = checkpoints_folder(self._folder) / str(step)

@@ -1,11 +1,11 @@
 """A run's position, in addition to its state, and how an evaluation changes it."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from gophercite.training.early_stopping import Watch
+from gophercite.model_folders.checkpoint_scores import Score
+from gophercite.training.early_stopping import EarlyStopping, UnknownMetricError, Watch
 from gophercite.training.settings import TrainSettings
 
 
@@ -18,6 +18,8 @@ class Clock:
       evaluated: whether the state of this step has been evaluated.
       watch: the state of early stopping.
       stopped: why the run ended before its last step, or None.
+      limited: the last evaluation's values of the metrics that have a limit; None in older
+        checkpoints.
       environments: progress of the collector's environments, as JSON; None if there are none.
       times: how the time was spent so far, as JSON (`TimeAccount`); None in older checkpoints.
     """
@@ -26,6 +28,7 @@ class Clock:
     evaluated: bool = False
     watch: Watch = dataclasses.field(default_factory=Watch)
     stopped: str | None = None
+    limited: Mapping[str, float] | None = None
     environments: Any = None
     times: Any = None
 
@@ -34,10 +37,24 @@ class Clock:
         """The inverse of `dataclasses.asdict`."""
         return cls(**{**value, "watch": Watch(**value["watch"])})
 
+    def under(self, rule: EarlyStopping | None) -> "Clock":
+        """The position when the run goes on under a rule: a stop holds if this rule has it, too."""
+        if self.stopped is None:
+            return self
+        stopped = None
+        if rule is not None:
+            if self.limited is None and rule.limits:
+                return self  # it is not known how far beyond its limit the state is
+            values = self.limited or {}
+            known = {name: limit for name, limit in rule.limits.items() if name in values}
+            of_limits = dataclasses.replace(rule, limits=known).beyond(values)
+            stopped = of_limits or self.watch.stopped(rule)
+        return dataclasses.replace(self, stopped=stopped)
+
 
 def judge(
     settings: TrainSettings, clock: Clock, results: Mapping[str, Mapping[str, float]]
-) -> tuple[Clock, float | None]:
+) -> tuple[Clock, Score | None]:
     """Applies an evaluation's results to the run's position.
 
     Args:
@@ -46,22 +63,30 @@ def judge(
       results: metrics by evaluation set.
 
     Returns:
-      The position after it (evaluated, perhaps stopped), and the state's score, lower is better;
-      None if it has no finite score.
+      The position after it (evaluated, perhaps stopped), and the state's score; None if there is no
+      metric to score it by.
+
+    Raises:
+      UnknownMetricError: the settings name a metric that is not in the results.
     """
     values = {name: value for of_set in results.values() for name, value in of_set.items()}
     rule = settings.early_stopping
     watch, stopped = clock.watch, clock.stopped
-    beyond = None
+    beyond, limited = None, dict[str, float]()
     if rule:
         watch, beyond = watch.observe(rule, values), rule.beyond(values)
         stopped = stopped or beyond or watch.stopped(rule)
+        limited = {name: values[name] for name in rule.limits}
     name = settings.best_metric or next(
         iter(rule.metrics if rule else (n for n in values if n.endswith("/loss"))), None
     )
-    score = values.get(name) if name else None
-    if beyond or score is None or not math.isfinite(score):
-        score = None  # a set without targets has no loss, so such a state can't be the best
-    elif name is not None and settings.is_better_high(name):
-        score = -score
-    return dataclasses.replace(clock, evaluated=True, watch=watch, stopped=stopped), score
+    score = None
+    if name is not None:
+        if name not in values:
+            raise UnknownMetricError("TrainSettings.best_metric", name, values)
+        best: Literal["min", "max"] = "max" if settings.is_better_high(name) else "min"
+        score = Score(values[name], name, best, beyond)
+    after = dataclasses.replace(
+        clock, evaluated=True, watch=watch, stopped=stopped, limited=limited
+    )
+    return after, score

@@ -2,8 +2,23 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
+
+
+class UnknownMetricError(ValueError):
+    """A setting names a metric that evaluations don't report; only the first one can tell."""
+
+    def __init__(self, setting: str, name: str, values: Collection[str]) -> None:
+        """Says what was named, and what there is.
+
+        Args:
+          setting: where the metric is named ("EarlyStopping.metrics").
+          name: the metric.
+          values: names of the metrics that an evaluation reported.
+        """
+        known = ", ".join(sorted(values)) or "nothing, because there is no evaluation set"
+        super().__init__(f"{setting} names {name!r}, but evaluations report {known}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +70,11 @@ class EarlyStopping:
         """The limit that an evaluation exceeds, in words, or None.
 
         Raises:
-          ValueError: the evaluation lacks a limit's metric.
+          UnknownMetricError: the evaluation lacks a limit's metric.
         """
         for name, limit in self.limits.items():
             if name not in values:
-                raise ValueError(
-                    f"EarlyStopping.limits names {name!r}, but evaluations report "
-                    f"{', '.join(sorted(values))}"
-                )
+                raise UnknownMetricError("EarlyStopping.limits", name, values)
             if not values[name] <= limit:
                 return f"{name} is {values[name]:.4g}, beyond its limit of {limit:.4g}"
         return None
@@ -91,15 +103,12 @@ class Watch:
           A new watch. NaN counts as no improvement.
 
         Raises:
-          ValueError: the evaluation lacks a metric of the rule.
+          UnknownMetricError: the evaluation lacks a metric of the rule.
         """
         best, stale = dict(self.best), dict(self.stale)
         for name in rule.metrics:
             if name not in values:
-                raise ValueError(
-                    f"EarlyStopping.metrics names {name!r}, but evaluations report "
-                    f"{', '.join(sorted(values)) or 'nothing, because there is no evaluation set'}"
-                )
+                raise UnknownMetricError("EarlyStopping.metrics", name, values)
             if name in best:
                 sign = 1 if rule.higher_is_better else -1
                 improved = sign * (values[name] - best[name]) > rule.min_delta

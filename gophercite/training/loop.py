@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, TextIO
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from etils import epath
 
 from gophercite.learning.state import Collected, Collector, HostBatch, Learner, TrainState, means
 from gophercite.model_folders.checkpoint_files import best_step
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.models.parameters import Params
 from gophercite.monitoring.goodput import TimeAccount
 from gophercite.monitoring.metrics import MetricsWriter
@@ -81,7 +82,7 @@ def train(
     collector: Collector | None = None,
     samples: Samples | None = None,
     describe: Describe | None = None,
-    stream: TextIO | None = sys.stderr,
+    quiet: bool = False,
 ) -> Outcome:
     """Trains until the last step, early stopping or preemption.
 
@@ -99,7 +100,7 @@ def train(
         metrics.
       describe: writes what is known before the first step into the run's folder: the configuration,
         and what inference needs besides checkpoints (vocabulary, architecture).
-      stream: where to write progress; None writes nothing.
+      quiet: writes no progress to stderr.
 
     Returns:
       The last state and why the run ended.
@@ -108,13 +109,15 @@ def train(
       Preempted: the run was asked to stop, and its state is saved.
       NonFiniteLossError: a loss was NaN or infinite; names the steps.
       CheckpointError: the folder's checkpoints are of another model, or none is intact.
+      UnknownMetricError: the first evaluation does not report a metric that the settings name.
+      OSError: the disk or the bucket refused a checkpoint.
       RunInUseError: another command trains in the folder.
     """
     entered = time.time()
     refuse_unknown_sets(settings, evaluations)
     folder = epath.Path(settings.model_dir)
     first_process = jax.process_index() == 0
-    progress = Progress(stream if first_process else None, settings.total_steps)
+    progress = Progress(sys.stderr if first_process and not quiet else None, settings.total_steps)
     # Don't touch anything in the folder, not even an interrupted save, before this run holds it.
     with hold_run(folder, progress.note) as still_ours, profiler_server(settings.profiler_port):
         program = Program(learner, initialisation, partitioner)
@@ -205,7 +208,7 @@ def _start(
     )
     if restored is None:
         return Clock(), program.initial_state(settings.seed)
-    clock = Clock.from_json(restored.progress)
+    clock = Clock.from_json(restored.progress).under(settings.early_stopping)
     for line in restored.passed_over:
         note(line)
     note(f"resuming from checkpoint {clock.step} of {settings.model_dir}")
@@ -233,7 +236,7 @@ class _Run:
     watchdog: Watchdog
     clock: Clock
     state: TrainState
-    score: float | None = None  # the state's score, lower is better; None if it has none
+    score: Score | None = None  # the state's score; None if it was not evaluated
     updates: dict[Any, jax.stages.Compiled] = dataclasses.field(default_factory=dict)  # by shapes
 
     def go(self) -> None:

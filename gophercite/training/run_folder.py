@@ -137,7 +137,7 @@ def report(
     Args:
       folder: the run's folder.
       outcome: lines on how the run ended.
-      best_step: the checkpoint with the best score.
+      best_step: the checkpoint with the best score; None if none is within the limits.
       curves: Markdown with the learning curves.
       times: Markdown on how the time was spent.
 
@@ -145,8 +145,8 @@ def report(
       Markdown.
     """
     lines = [f"# {folder.name}", "", *[f"- {line}" for line in outcome]]
-    if best_step is not None:
-        lines.append(f"- best checkpoint: step {best_step}")
+    none = "none, because no evaluated state is within the limits"
+    lines.append(f"- best checkpoint: {none if best_step is None else f'step {best_step}'}")
     if curves:
         lines += ["", "## Learning curves", "", curves]
     if times:

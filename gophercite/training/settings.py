@@ -55,19 +55,20 @@ class TrainSettings:
     stalled_after: float | None = 1800.0
 
     def __post_init__(self) -> None:
-        """Checks the counts.
+        """Checks the settings.
 
         Raises:
-          ValueError: a count is below 1.
+          ValueError: a count is too low, or settings contradict each other.
         """
         counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
+        least = dict.fromkeys([*counts, "keep_newest"], 1) | {"keep_best": 0}
         if self.profile_step is not None:
-            counts.append("profile_step")
-        for name in counts:
+            least["profile_step"] = 1
+        for name, lowest in least.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < lowest:
                 raise ValueError(
-                    f"TrainSettings.{name} = {value!r}: must be a whole number, at least 1"
+                    f"TrainSettings.{name} = {value!r}: must be a whole number, at least {lowest}"
                 )
         port = self.profiler_port
         if port is not None and not (type(port) is int and 0 < port < 2**16):

@@ -1,9 +1,13 @@
 """Steps that are planned from shapes alone: the batches and operations are those of real runs."""
 
+import importlib.metadata
+import pathlib
+
 import configuration  # noqa: F401 -- makes the library known to gin
 import gin
 import gin_files
 import jax
+import plan_cache
 import planned_runs
 import planned_tables
 import pytest
@@ -28,6 +32,36 @@ SMALL = {
 
 def load(file: str, **bindings: str) -> None:
     gin_files.load([f"gin_configs/{file}.gin"], bindings, unset=[])
+
+
+def test_a_plan_s_name_changes_with_all_that_the_plan_depends_on(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge, model = tmp_path / "judge.gin", tmp_path / "model"
+    model.mkdir()
+    (tmp_path / "run.gin").write_text('include "shared.gin"\n')
+    (tmp_path / "shared.gin").write_text('include "sft_imported.gin"\n')
+    judge.write_text('include "rm_gopher_7b.gin"\n')
+    (model / "model.json").write_text("{}")
+
+    def name(*commands: str, **bindings: str) -> str | None:
+        given = {"INITIAL_CHECKPOINT": str(model), **bindings}
+        paths = [str(tmp_path)]
+        (found,) = plan_cache.names([commands], ["run.gin"], [given], paths, str(judge))
+        return found
+
+    seen = {name()}
+    assert seen == {name()} != {None}
+    for path in (tmp_path / "run.gin", tmp_path / "shared.gin", judge, model / "model.json"):
+        path.write_text(path.read_text() + "\n")
+        seen.add(name())
+    seen.add(name("--topology=v5e:2x2"))
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
+    seen.add(name())
+    assert len(seen) == 7
+    assert name(NO_SUCH="3") is None  # the plan's own process will say so
+    (tmp_path / "shared.gin").write_text('import math\ninclude "sft_imported.gin"\n')
+    assert name() is None  # a module of the user's own
 
 
 @pytest.mark.parametrize(("start", "read"), [(0, 12), (5, 12), (5, 3)])

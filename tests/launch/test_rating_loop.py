@@ -111,6 +111,33 @@ def runner(models: dict[str, Model], ran: list[list[str]]) -> Callable[[Sequence
     return run
 
 
+def test_the_folder_and_the_seed_are_named_wherever_settings_are_text() -> None:
+    settings = {"INDEX": "{folder}/index", "TRAIN_STEPS": 7}
+    made = Loop(
+        base="{folder}/base",
+        questions="q",
+        validation_questions="v",
+        test_questions="t",
+        supervised=Training("{folder}/sft.gin", settings),
+        reward=Training("rm", settings),
+        reinforcement=Training("rl", settings),
+        raters=SimulatedRaters(),
+        sampling={"index": "{folder}/seed_{seed}", "samples": 2},
+        evaluation={"index": "{folder}/seed_{seed}"},
+    )
+    place = Place(made, pathlib.Path("here"), 3)
+    stages = [*place.first_stages(), *place.stages(0, None, None)]
+    commands = [" ".join(command) for stage in stages for command in stage.commands]
+    assert not [each for each in commands if "{" in each]
+    of_eval = [each for each in commands if each.startswith("launch/eval.py")]
+    assert all("--index here/seed_3" in each for each in of_eval)
+    assert sum("--model here/base " in each for each in of_eval) == 2
+    trainings = [each for each in commands if each.startswith("launch/train.py")]
+    assert all('--gin.INDEX="here/index" --gin.TRAIN_STEPS=7' in each for each in trainings)
+    assert sum('--gin.INITIAL_CHECKPOINT="here/base"' in each for each in trainings) == 2
+    assert "--gin_file=here/sft.gin" in trainings[0]
+
+
 def test_two_rounds_from_questions_to_the_report(
     place: Place, models: dict[str, Model], capsys: pytest.CaptureFixture[str]
 ) -> None:

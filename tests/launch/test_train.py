@@ -106,6 +106,22 @@ WRONG_VALUES = {
         arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEPS="0"),
         "--gin.TRAIN_STEPS = 0: must be a whole number, at least 1 (TrainSettings.total_steps)",
     ),
+    "no checkpoint to keep": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.keep_newest": "0"}),
+        "--gin.train.keep_newest = 0: must be a whole number, at least 1 (TrainSettings.keep",
+    ),
+    "microbatches that a batch has no rows for": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "SupervisedLearner.microbatches": "3"}),
+        "--gin.SupervisedLearner.microbatches = 3: must divide the 16 rows of a batch",
+    ),
+    "no microbatches": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "SupervisedLearner.microbatches": "0"}),
+        "--gin.SupervisedLearner.microbatches = 0: must be a whole number, at least 1",
+    ),
+    "a frozen part that the model has not": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "SupervisedLearner.frozen_parts": "('embeds',)"}),
+        "--gin.SupervisedLearner.frozen_parts = ('embeds',): the model has no part 'embeds'; ",
+    ),
     "no model to start from": (
         arguments(PRETRAIN, MODEL_DIR="x", INITIAL_CHECKPOINT="no/such/folder"),
         "no/such/folder: not a model folder: there is no model.json in it",
@@ -264,6 +280,18 @@ def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache):
     assert model.transformer.config.d_model == 16
     assert model.vocabulary.decode(model.vocabulary.encode("It was built in 1874.")) == (
         "It was built in 1874."
+    )
+
+
+def test_a_metric_that_evaluations_don_t_report_is_answered_in_one_line(tmp_path, cache, capsys):
+    small = TINY | {"TransformerConfig.num_layers": "1", "SupervisedLearner.microbatches": "1"}
+    metric = {"train.best_metric": "eval/validation/acuracy", "train.best_mode": "max"}
+    flags = arguments(PRETRAIN, MODEL_DIR=str(tmp_path / "run"), **small, **metric)
+    assert train.main([*flags, cache]) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    named = "train: TrainSettings.best_metric names 'eval/validation/acuracy', but evaluations"
+    assert line == f"{named} report eval/validation/accuracy, eval/validation/loss, " + (
+        "eval/validation/perplexity"
     )
 
 

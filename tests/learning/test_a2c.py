@@ -371,6 +371,16 @@ def test_what_is_no_policy_gradient_is_refused() -> None:
     for changed in ({"temperature": 0.5}, {"top_p": 0.9}, {"top_k": 5}):
         with pytest.raises(ValueError, match="temperature = 1"):
             learner(plan=plan(4, **changed))
+    with pytest.raises(ValueError, match=r"A2CLearner.max_grad_norm = 0: must be above 0"):
+        learner(max_grad_norm=0)
+    with pytest.raises(ValueError, match=r"A2CLearner.rollout_pieces = 0: must be a whole number"):
+        learner(rollout_pieces=0)
+    two_each = learner(plan=dataclasses.replace(plan(MAX_TOKENS), samples=2), microbatches=4)
+    two_each.check_batch(2)  # prompts
+    with pytest.raises(ValueError, match=r"microbatches = 4: must divide the 6 rows of a batch"):
+        two_each.check_batch(3)
+    with pytest.raises(ValueError, match=r"rollout_pieces = 2: must divide the 3 prompts of a b"):
+        learner(rollout_pieces=2).check_batch(3)
     with pytest.raises(ValueError, match=r"kl_weight = 1\.5"):
         learner(kl_weight=1.5)
     with pytest.raises(ValueError, match=r"value_weight = -1: must be at least 0"):

@@ -416,6 +416,8 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
     ]
     saved = ppo_flops(of, 0, 16, 12, LENGTH, PLACES) - ppo_flops(of, 1, 16, 12, LENGTH, PLACES)
     assert saved == pytest.approx(layers[0] + of.epochs * (6 - 1) * layers[1])
+    with pytest.raises(ValueError, match=r"PPOLearner.max_grad_norm = -1: must be above 0"):
+        learner(max_grad_norm=-1)
     with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
         learner(trained_rows=10)
 

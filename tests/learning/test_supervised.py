@@ -1,5 +1,7 @@
 import dataclasses
 import functools
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -197,8 +199,33 @@ def test_evaluation_is_the_weighted_mean_of_the_tokens():
 
 
 def test_a_misspelt_frozen_part_is_named():
-    with pytest.raises(ValueError, match="embedd"):
+    said = (
+        r"SupervisedLearner.frozen_parts = \('embedd',\): the model has no part 'embedd'; .* embed,"
+    )
+    with pytest.raises(ValueError, match=said):
         start(make_learner(frozen_parts=("embedd",)))
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong", "right"),
+    [
+        ("microbatches", (0, -2, 2.0, True), "a whole number, at least 1"),
+        ("max_grad_norm", (0, 0.0, -1.0, math.nan), "above 0, or None for no clipping"),
+        ("ema_decay", (1, 1.5, -0.1, math.nan), "at least 0 and below 1, or None for no average"),
+    ],
+)
+def test_settings_that_would_train_nothing_are_refused(setting, wrong, right):
+    for value in wrong:
+        said = f"SupervisedLearner.{setting} = {value!r}: must be {right}"
+        with pytest.raises(ValueError, match=re.escape(said)):
+            make_learner(**{setting: value})
+
+
+def test_a_batch_must_have_rows_for_every_microbatch():
+    make_learner(microbatches=4).check_batch(8)
+    said = "SupervisedLearner.microbatches = 3: must divide the 8 rows of a batch"
+    with pytest.raises(ValueError, match=said):
+        make_learner(microbatches=3).check_batch(8)
 
 
 def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():

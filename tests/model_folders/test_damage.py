@@ -19,6 +19,7 @@ from vocabulary_fixtures import trained
 from gophercite import cli
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.model_folders.folder import (
     Model,
     ModelFolderError,
@@ -73,7 +74,7 @@ def save_run(folder: pathlib.Path, saved: Model) -> None:
     checkpoints = Checkpoints(folder, keep_newest=2)
     for step, score in ((1, 0.5), (2, 0.7)):
         state = TrainState(jnp.int32(step), saved.params, {}, None, jax.random.key(0))
-        checkpoints.save(state, {}, score)
+        checkpoints.save(state, {}, Score(score))
     checkpoints.close()
 
 
@@ -148,7 +149,9 @@ def test_a_damaged_checkpoint_does_not_make_another_one_the_best(tmp_path: pathl
     save_run(tmp_path, model(trained()))
     assert load_model(tmp_path).provenance["step"] == 1
     path = tmp_path / "checkpoints" / "1" / "metadata" / "metadata"
-    path.write_text(path.read_text().replace('"score": 0.5', '"score": 0.6'))
+    text = path.read_text()
+    assert '"score": {"value": 0.5' in text
+    path.write_text(text.replace('"value": 0.5', '"value": 0.6'))
     with pytest.raises(CheckpointError, match=r"checkpoints/1/.*copy checkpoint 1 again"):
         load_model(tmp_path)
     shutil.move(path.parents[1], tmp_path / "aside")

@@ -15,6 +15,7 @@ import safetensors.numpy
 from gophercite import cli
 from gophercite.learning.optimizers import adafactor
 from gophercite.learning.state import TrainState
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.model_folders.description import contents_digest
 from gophercite.model_folders.folder import (
     Model,
@@ -323,7 +324,8 @@ def save_run(folder: pathlib.Path, model: Model, scores: dict[int, float | None]
         params = jax.tree.map(lambda x, step=step: x * step, split_layers(model.params, 1))
         optimizer = adafactor().init({"trained_layers": params["trained_layers"]})
         key = jax.random.key(0)
-        checkpoints.save(TrainState(jnp.int32(step), params, optimizer, None, key), {}, score)
+        found = None if score is None else Score(score)
+        checkpoints.save(TrainState(jnp.int32(step), params, optimizer, None, key), {}, found)
     checkpoints.close()
 
 

@@ -1,7 +1,8 @@
 """A training process: `run_tiny.py MODEL_DIR TOTAL_STEPS PAUSE [PROCESS PORT]`.
 
 With a process number and a port it is one of two that train together, half the steps first and,
-from the checkpoint of those, the rest; and then say how long they waited for their input.
+from the checkpoint of those, the rest; then say how long they waited for their input; and then go
+back to the checkpoint before one that is damaged.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from pathlib import Path
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,9 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tiny_learner as tiny
 
 from gophercite.monitoring.stragglers import input_waits
+from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.feed import process_share
 from gophercite.training.loop import train
 from gophercite.training.preemption import EXIT_CODE, Preempted
+from gophercite.training.program import Program
 from gophercite.training.settings import TrainSettings
 
 
@@ -62,6 +66,30 @@ def main() -> None:
         multihost_utils.sync_global_devices("all have said it")
         waits = input_waits(0.75 * jax.process_index())
         print("input waits:", dict(sorted(waits.items())), file=sys.stderr)
+        go_back(Path(folder) / "damaged")
+
+
+def go_back(folder: Path) -> None:
+    """Restores from checkpoints of which the newest is damaged where only process 1 reads it."""
+    tiny.WIDTH = 64  # so that a part of a kernel is not kept in the index, which both read
+    program = Program(tiny.TinyLearner(), tiny.TinyInitialisation(), tiny.partitioner(fsdp=8))
+    initial = program.initial_state(seed=0)
+    checkpoints = Checkpoints(folder)
+    for step in (2, 4):
+        at = jax.device_put(np.int32(step), initial.step.sharding)
+        checkpoints.save(dataclasses.replace(initial, step=at), {"step": step})
+    checkpoints.wait()
+    if jax.process_index() == 1:
+        data = folder / "checkpoints" / "4" / "state" / "ocdbt.process_1" / "d"
+        os.truncate(max(data.iterdir(), key=lambda path: path.stat().st_size), 20)
+    multihost_utils.sync_global_devices("damaged")
+    restored = checkpoints.restore(
+        program.state_target(),
+        program.learner.init_state,
+        lambda: program.initial_parameters(seed=0),
+    )
+    checkpoints.close()
+    print("went back to", restored.progress, *restored.passed_over, file=sys.stderr)
 
 
 if __name__ == "__main__":

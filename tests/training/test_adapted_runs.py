@@ -78,7 +78,7 @@ def run(
         lambda first: (make_batch(4, seed=n) for n in range(first, STEPS + 3)),
         {},
         describe=lambda where: describe_run(where, transformer, trained(), {}, base),
-        stream=None,
+        quiet=True,
     )
 
 

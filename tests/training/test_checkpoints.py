@@ -2,8 +2,12 @@
 
 import dataclasses
 import functools
+import hashlib
+import json
+import math
 import os
 import random
+import resource
 from pathlib import Path
 
 import jax
@@ -18,11 +22,14 @@ from gophercite.learning.optimizers import adam
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import (
     CheckpointError,
+    Metadata,
     best_step,
     read_parameters,
     saved_steps,
 )
+from gophercite.model_folders.checkpoint_scores import Score, ranking
 from gophercite.model_folders.digests import digests
+from gophercite.model_folders.folder_contents import ModelFolderError, best_checkpoint
 from gophercite.models.parameters import FROZEN, TRAINED, merge_layers
 from gophercite.training.checkpoints import Checkpoints, NonFiniteStateError, Restored
 from gophercite.training.program import Program
@@ -180,6 +187,9 @@ def test_no_whole_checkpoint_is_an_error_not_a_new_start(tmp_path):
     metadata_of(tmp_path).unlink()
     with pytest.raises(CheckpointError, match=r"no checkpoint is usable.*checkpoint 5 is damaged"):
         restore(tmp_path)
+    # Nor is it a new start when the same command is run again.
+    with pytest.raises(CheckpointError, match=r"damaged_checkpoints holds 5\. .* begin anew"):
+        restore(tmp_path)
 
 
 def test_any_flipped_bit_of_any_data_file_is_found_or_harmless(tmp_path):
@@ -216,7 +226,7 @@ def test_another_model_and_another_optimiser_are_refused_by_name(tmp_path, monke
 def test_the_newest_and_the_best_stay(tmp_path):
     of = program()
     checkpoints = Checkpoints(tmp_path, keep_newest=2, keep_best=1)
-    scores = {1: 3.0, 2: 1.0, 3: 2.0, 4: None, 5: 2.5}
+    scores = {1: Score(3.0), 2: Score(1.0), 3: Score(2.0), 4: None, 5: Score(2.5)}
     for step in (1, 2, 3):
         checkpoints.save(state_at(step, of), {}, scores[step])
     checkpoints.close()
@@ -230,6 +240,91 @@ def test_the_newest_and_the_best_stay(tmp_path):
     checkpoints.close()
     assert saved_steps(tmp_path) == [2, 4, 5]
     assert best_step(tmp_path) == 2
+
+
+def test_a_state_beyond_a_limit_is_not_the_best_even_if_it_is_the_only_one(tmp_path):
+    of, score = program(), Score(0.9, "eval/set/accuracy", "max", "eval/set/kl is 2, beyond")
+    checkpoints = Checkpoints(tmp_path, keep_newest=1)
+    checkpoints.save(state_at(1, of), {}, score)
+    checkpoints.wait()
+    assert best_step(tmp_path) is None
+    with pytest.raises(
+        ModelFolderError, match=r"no checkpoint .* at step 1, eval/set/kl is 2, bey"
+    ):
+        best_checkpoint(tmp_path)
+    checkpoints.save(state_at(2, of), {}, dataclasses.replace(score, value=0.1, beyond=None))
+    for step in (3, 4):
+        checkpoints.save(state_at(step, of), {}, score)
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [2, 4]
+    assert best_step(tmp_path) == 2
+
+
+def test_scores_by_another_metric_or_the_other_way_round_are_not_compared():
+    by_loss = {1: Score(5.0, "eval/set/loss"), 2: Score(4.0, "eval/set/loss")}
+    by_accuracy = {
+        3: Score(0.2, "eval/set/accuracy", "max"),
+        4: Score(0.1, "eval/set/accuracy", "max"),
+    }
+    assert ranking(by_loss) == [2, 1]
+    assert ranking({**by_loss, **by_accuracy}) == [3, 4]
+    assert ranking({**by_accuracy, 9: Score(0.3, "eval/set/accuracy", "min")}) == [9]
+    of_before = {5: Score(-0.15), 6: Score(math.nan)}  # saved without the metric's name
+    assert ranking({**by_accuracy, **of_before}) == [3, 5, 4]
+    assert ranking({1: Score(2.0), 2: Score(2.0), 3: Score(3.0)}) == [2, 1, 3]
+
+
+def test_metadata_of_before_are_read_and_all_scores_come_back(tmp_path):
+    saved(tmp_path, 5)
+    stored = json.loads(metadata_of(tmp_path).read_text())["contents"]
+    metadata = Metadata.from_json(sealed({**stored, "score": -0.25}))
+    assert metadata.score == Score(-0.25)
+    for score in (None, Score(0.5, "eval/set/accuracy", "max", "too far")):
+        scored = dataclasses.replace(metadata, score=score)
+        assert Metadata.from_json(json.loads(json.dumps(scored.to_json()))) == scored
+    endless = dataclasses.replace(metadata, score=Score(math.inf, "eval/set/loss"))
+    assert math.isnan(Metadata.from_json(endless.to_json()).score.value)
+
+
+def sealed(contents: dict) -> dict:
+    text = json.dumps(contents, sort_keys=True)
+    return {"contents": contents, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def test_a_score_that_comes_later_leaves_the_checkpoint_s_files_as_they_are(tmp_path):
+    of = program()
+    saved(tmp_path, 1)
+    before = {path: path.stat().st_ino for path in files_of(tmp_path, 1)}
+    checkpoints = Checkpoints(tmp_path, keep_newest=1)
+    checkpoints.save(state_at(1, of), {"step": 1, "evaluated": True}, Score(0.5))
+    assert {path: path.stat().st_ino for path in files_of(tmp_path, 1)} == before
+    for step, score in ((2, Score(0.7)), (3, Score(0.6))):
+        checkpoints.save(state_at(step, of), {}, score)
+    checkpoints.close()
+    assert saved_steps(tmp_path) == [1, 3]
+    assert best_step(tmp_path) == 1
+    (tmp_path / "checkpoints" / "3").rename(tmp_path / "3")
+    assert restore(tmp_path).progress == {"step": 1, "evaluated": True}
+
+
+def test_a_full_disk_is_named_in_one_line(tmp_path):
+    of = program()
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state_at(1, of), {})
+    checkpoints.wait()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:  # no disk is full here, but a file that may not grow fails in the same places
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))  # less than TensorStore writes
+        checkpoints.save(state_at(2, of), {})
+        with pytest.raises(OSError, match=f"checkpoint 2 can't be saved in {tmp_path}: File too"):
+            checkpoints.wait()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))  # less than Python writes
+        checkpoints.save(state_at(3, of), {})
+        with pytest.raises(OSError, match=f"checkpoint 3 can't be saved in {tmp_path}: File too"):
+            checkpoints.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert saved_steps(tmp_path) == [1]
 
 
 def test_a_poisoned_state_is_not_saved(tmp_path):

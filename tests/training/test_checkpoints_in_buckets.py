@@ -10,6 +10,7 @@ from google_storage import BUCKET, Storage, google_storage
 from storage_faults import Faults, Rule
 
 from gophercite.model_folders.checkpoint_files import saved_steps
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.storage import StorageError
 from gophercite.training.checkpoints import Checkpoints
 
@@ -85,11 +86,11 @@ def test_a_save_that_was_refused_is_made_up_for_by_the_next(storage: Storage, pa
     checkpoints.save(on_disk.state_at(1, of), {"step": 1})
     FAULTS.rules = [Rule("403", "POST", f"checkpoints/2/{part}")]
     for step in (2, 3):
-        checkpoints.save(on_disk.state_at(step, of), {"step": step}, 1.0 / step)
+        checkpoints.save(on_disk.state_at(step, of), {"step": step}, Score(1.0 / step))
     checkpoints.wait()
     assert FAULTS.injected["403"] == 1
     assert saved_steps(RUN) == [1, 3]
-    checkpoints.save(on_disk.state_at(2, of), {"step": 2}, 0.5)
+    checkpoints.save(on_disk.state_at(2, of), {"step": 2}, Score(0.5))
     checkpoints.close()
     assert saved_steps(RUN) == [1, 2, 3]
     assert [line for line in said if "checkpoint 2 was not saved" in line] == said != []

@@ -98,7 +98,7 @@ def run(folder: Path, collector: Counting, **changes: Any) -> Outcome:
         starts,
         {"held_out": lambda: iter([{"start": np.array([5])}, {"start": np.array([6])}])},
         collector=collector,
-        stream=None,
+        quiet=True,
     )
 
 

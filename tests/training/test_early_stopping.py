@@ -1,5 +1,7 @@
 """Early stopping: any one set that stalls ends the run."""
 
+import dataclasses
+import json
 import math
 
 import pytest
@@ -7,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite.training.clock import Clock, judge
-from gophercite.training.early_stopping import EarlyStopping, Watch
+from gophercite.training.early_stopping import EarlyStopping, UnknownMetricError, Watch
 from gophercite.training.settings import TrainSettings
 
+METRIC = "eval/set/accuracy"
 values = st.floats(0, 10, allow_nan=False)
 
 
@@ -63,13 +66,61 @@ def test_wrong_settings_are_refused():
         Watch().observe(EarlyStopping(("b",)), {"a": 1.0})
 
 
+KL = "eval/set/kl"
+LIMITED = EarlyStopping((METRIC,), higher_is_better=True, limits={KL: 0.5})
+
+
+def test_a_stop_holds_only_under_a_rule_that_would_stop():
+    def ended(*results: dict[str, float], rule: EarlyStopping) -> Clock:
+        clock = Clock()
+        for values in results:
+            clock, _ = judge(TrainSettings("x", 4, 4, early_stopping=rule), clock, {"set": values})
+        assert clock.stopped
+        return Clock.from_json(json.loads(json.dumps(dataclasses.asdict(clock))))
+
+    patient = dataclasses.replace(LIMITED, patience=2)
+    stale = ended({METRIC: 0.5, KL: 0.1}, {METRIC: 0.4, KL: 0.1}, rule=LIMITED)
+    assert stale.under(LIMITED) == stale
+    assert stale.under(patient).stopped is None
+    assert stale.under(None).stopped is None
+    beyond = ended({METRIC: 0.5, KL: 0.6}, rule=LIMITED)
+    assert beyond.under(patient) == beyond
+    assert beyond.under(dataclasses.replace(patient, limits={KL: 0.7})).stopped is None
+    assert beyond.under(dataclasses.replace(patient, limits={"eval/set/new": 0.7})).stopped is None
+    # A checkpoint of before does not say how far beyond its limit it is.
+    assert dataclasses.replace(beyond, limited=None).under(patient).stopped == beyond.stopped
+    going = Clock(step=3, watch=stale.watch)
+    assert going.under(LIMITED) == going  # a lower patience stops no run before it is evaluated
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"best_metric": "eval/set/acuracy", "best_mode": "max"},
+            "TrainSettings.best_metric names 'eval/set/acuracy', but evaluations report eval/set/a",
+        ),
+        (
+            {"early_stopping": EarlyStopping(("eval/set/los",))},
+            "EarlyStopping.metrics names 'eval/set/los', but evaluations report eval/set/accuracy",
+        ),
+        (
+            {"early_stopping": EarlyStopping(("eval/set/accuracy",), limits={"eval/set/k": 1.0})},
+            "EarlyStopping.limits names 'eval/set/k', but evaluations report eval/set/accuracy",
+        ),
+    ],
+)
+def test_a_metric_that_no_evaluation_reports_is_named(settings, said):
+    with pytest.raises(UnknownMetricError, match=said):
+        judge(TrainSettings("x", 4, 4, **settings), Clock(), {"set": {METRIC: 0.5}})
+
+
 def scores(values, **settings):
     """The scores of states, by which the lowest is the best."""
     made = TrainSettings("x", 4, 4, **settings)
-    return [judge(made, Clock(), {"set": {METRIC: value}})[1] for value in values]
+    return [judge(made, Clock(), {"set": {METRIC: value}})[1].rank() for value in values]
 
 
-METRIC = "eval/set/accuracy"
 RISING = EarlyStopping((METRIC,), higher_is_better=True)
 
 

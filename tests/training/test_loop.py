@@ -1,5 +1,6 @@
 """The loop in one process: what it writes, when it stops, how it comes back."""
 
+import dataclasses
 import json
 import math
 import signal
@@ -42,7 +43,7 @@ def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = 
         tiny.batches(),
         evaluations,
         samples=samples,
-        stream=None,
+        quiet=True,
     )
 
 
@@ -180,6 +181,17 @@ def test_early_stopping_ends_the_run_and_stays_ended(tmp_path):
     again = run(tmp_path, early_stopping=rule)
     assert int(again.state.step) == 8
     assert again.reason == outcome.reason
+    with_more_patience = dataclasses.replace(rule, patience=3)
+    assert int(run(tmp_path, early_stopping=with_more_patience).state.step) == 12
+
+
+def test_a_run_that_is_never_within_its_limits_has_no_best_checkpoint(tmp_path):
+    rule = EarlyStopping(("eval/held_out/loss",), limits={"eval/held_out/perplexity": 1.0})
+    outcome = run(tmp_path, early_stopping=rule)
+    assert "beyond its limit of 1" in outcome.reason
+    assert best_step(tmp_path) is None
+    said = "- best checkpoint: none, because no evaluated state is within the limits\n"
+    assert said in (tmp_path / "report.md").read_text()
 
 
 def test_a_loss_that_is_not_a_number_names_its_steps_and_is_never_saved(tmp_path):
@@ -229,3 +241,12 @@ def test_what_is_counted_must_be_a_whole_number(name, value):
     counts = {"model_dir": "runs/here", "total_steps": 12, "batch_size": 4}
     with pytest.raises(ValueError, match=f"TrainSettings.{name} = {value!r}: must be a whole"):
         TrainSettings(**{**counts, name: value})
+
+
+@pytest.mark.parametrize(("name", "least"), [("keep_newest", 1), ("keep_best", 0)])
+@pytest.mark.parametrize("below", [1, 0.5])
+def test_numbers_of_kept_checkpoints_are_checked(name, least, below):
+    value = least - below
+    said = f"TrainSettings.{name} = {value!r}: must be a whole number, at least {least}"
+    with pytest.raises(ValueError, match=said):
+        TrainSettings("runs/here", 12, 4, **{name: value})

@@ -50,7 +50,7 @@ def try_to_train(folder: Path) -> None:
         tiny.partitioner(),
         tiny.batches(),
         {},
-        stream=None,
+        quiet=True,
     )
 
 

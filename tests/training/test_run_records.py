@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import tiny_learner as tiny
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gophercite.monitoring.metrics import MetricsWriter, read_metrics
 from gophercite.monitoring.progress import Progress, duration
@@ -28,6 +29,19 @@ def test_metrics_past_the_restored_step_and_torn_lines_are_dropped(tmp_path):
         {"step": 2, "split": "held_out", "eval/held_out/loss": None},
         {"step": 4, "split": "train", "loss/total": 2.0},
     ]
+
+
+@pytest.mark.parametrize("resumed_from", [0, 2])
+def test_tensorboard_shows_each_step_once_after_a_kill(tmp_path, resumed_from):
+    for number, begin in enumerate((0, resumed_from)):
+        writer = MetricsWriter(tmp_path, begin)
+        for step in range(begin + 1 if begin else 0, 5):
+            writer.write(step, "train", {"loss/total": float(step)})
+        writer.close()
+        (written,) = tmp_path.glob("events.out.*")  # named by the second, but in the order of names
+        written.rename(tmp_path / f"events.{number}.tfevents")
+    shown = EventAccumulator(str(tmp_path)).Reload().Scalars("loss/total")
+    assert [event.step for event in shown] == list(range(5))
 
 
 class Terminal(io.StringIO):

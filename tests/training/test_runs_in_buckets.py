@@ -49,7 +49,7 @@ def run(folder: object, steps: int = 4) -> Outcome:
         tiny.batches(),
         held_out,
         samples=lambda params, step: (f"answers at {step}\n", {}),
-        stream=None,
+        quiet=True,
     )
 
 

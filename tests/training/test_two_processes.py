@@ -49,6 +49,10 @@ def test_two_processes_of_four_devices_save_and_go_on_together(cache, tmp_path):
     assert "input waits: {}" in messages[1]
     assert f"resuming from checkpoint 2 of {tmp_path}" in messages[0]
     assert saved_steps(tmp_path) == [2, 4]
+    # What is damaged for one process is so for both.
+    for message, found in zip(messages, ("is cut short or damaged for process 1", ""), strict=True):
+        assert "went back to {'step': 2} checkpoint 4 is damaged, moved to " in message
+        assert found in message
 
     # One process over the same eight devices takes over the checkpoint of the two.
     outcome = train(
@@ -58,7 +62,7 @@ def test_two_processes_of_four_devices_save_and_go_on_together(cache, tmp_path):
         tiny.partitioner(),
         tiny.batches(),
         {},
-        stream=None,
+        quiet=True,
     )
     assert int(outcome.state.step) == 4
     assert jax.process_count() == 1

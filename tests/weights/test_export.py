@@ -16,6 +16,7 @@ from vocabulary_fixtures import trained
 
 from gophercite import cli
 from gophercite.learning.state import TrainState
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.model_folders.folder import (
     Model,
     describe_run,
@@ -208,7 +209,7 @@ def test_a_run_exports_what_its_checkpoint_holds(own: pathlib.Path, tmp_path: pa
     model, key = load_model(own), jax.random.key(0)
     describe_run(tmp_path / "run", model.transformer, model.vocabulary, {})
     checkpoints = Checkpoints(tmp_path / "run", keep_newest=1)
-    checkpoints.save(TrainState(jnp.int32(1), model.params, {}, None, key), {}, 0.5)
+    checkpoints.save(TrainState(jnp.int32(1), model.params, {}, None, key), {}, Score(0.5))
     checkpoints.close()
     for source, name in ((tmp_path / "run", "of the run"), (own, "of the folder")):
         export_weights(source, tmp_path / name)

@@ -12,6 +12,7 @@ import safetensors.numpy
 from gophercite import cli
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import Base
+from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.model_folders.folder import describe_run, load_model, model_digest
 from gophercite.models.lora import LoRA, adaptable
 from gophercite.models.parameters import ADAPTERS, HEADS
@@ -51,7 +52,7 @@ def save_run(
         heads = RewardModel(transformer).init_heads(jax.random.key(seed))
         heads[SUPPORTED_AND_PLAUSIBLE]["bias"] += 0.75
         params[HEADS] = heads
-    checkpoints.save(TrainState(jnp.int32(1), params, {}, None, jax.random.key(0)), {}, 0.5)
+    checkpoints.save(TrainState(jnp.int32(1), params, {}, None, jax.random.key(0)), {}, Score(0.5))
     checkpoints.close()
 
 
