@@ -62,6 +62,8 @@ CHECKED = [
 ]
 
 jax.config.update("jax_num_cpu_devices", 8)
+# That of the environment is for the programs that tests start.
+jax.config.update("jax_compilation_cache_dir", None)
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
 
 # JAX gives each program's MLIR a context of its own, which takes 5 milliseconds and a megabyte.

@@ -41,6 +41,7 @@ def folders(tmp_path):
 
 def _build(file, folders, **bindings):
     settings = {"DATA_DIR": repr(folders), "VOCABULARY": str(VOCABULARY_FOLDER), "BATCH_SIZE": "8"}
+    settings["SupervisedLearner.microbatches"] = "1"  # one row on each of eight devices
     gin_files.load([f"gin_configs/{file}"], {"MODEL_DIR": "unused", **settings, **bindings})
     return configuration.build()
 
