@@ -70,8 +70,13 @@ def _new(options: argparse.Namespace) -> int:
             keep_environment(connection, experiment, environment)
         added, _, errors = add_items(study.store, experiment, [*loaded.items, *written])
     loaded.errors += errors
-    result = {"study": str(folder), "experiment": name, "form": options.form, "pool": options.pool}
-    result["items"] = str(added - len(written))
+    result = {
+        "study": str(folder),
+        "experiment": name,
+        "form": options.form,
+        "pool": options.pool,
+        "items": added - len(written),
+    }
     said = f"{folder}: experiment {name!r} with {counted(added - len(written), 'item')}"
     return _say(options, result | _json_of(loaded), said, loaded)
 

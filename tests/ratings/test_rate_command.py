@@ -119,6 +119,12 @@ def test_errors_are_for_people(
     assert not (tmp_path / "fresh" / "study.json").exists()
 
 
+def test_the_number_of_items_is_a_number(tmp_path: pathlib.Path, capsys: Says) -> None:
+    file = write(tmp_path / "c.jsonl", comparison("c1"), comparison("c2"))
+    assert rate("new", str(tmp_path / "study"), file, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["items"] == 2
+
+
 def test_bad_lines_are_named_and_the_others_added(
     study: str, tmp_path: pathlib.Path, capsys: Says
 ) -> None:
