@@ -29,6 +29,9 @@ trap 'rm -f "$TYPES"' EXIT
 mypy >"$TYPES" 2>&1 &
 MYPY=$!
 python -c "from gophercite.kernels.attention import is_available; is_available()"
+# In a fresh clone one process makes the bytecode that the others would each make at the same time.
+compgen -G "tests/__pycache__/conftest.*-pytest-*.pyc" >/dev/null ||
+  python -m pytest --collect-only --quiet >/dev/null || true  # what is wrong is said below
 
 # Whole files run in parallel, so that fixtures shared within a file are built once, in the order of
 # tests/conftest.py; in one process more than there are cores, because some tests wait for other

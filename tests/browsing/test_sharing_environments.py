@@ -19,6 +19,7 @@ from gophercite.models.parameters import HEADS, REWARD_MODEL
 from gophercite.models.reward_model import RewardModel
 from gophercite.partitioning import Partitioner, make_mesh
 from tests.browsing import test_collecting as tiny
+from tests.long_forms import LONG
 
 SCRIPT = pathlib.Path(__file__).with_name("share_environments.py")
 PATIENCE = 600  # seconds, on the slowest of machines
@@ -122,6 +123,7 @@ def spread(partitioner: Partitioner) -> Any:
     return jax.device_put(params, partitioner.shardings(axes, params))
 
 
+@LONG  # each of the two processes above has several devices
 def test_eight_devices_collect_what_one_does() -> None:
     made, _ = alone()
     partitioner = Partitioner(make_mesh(fsdp=4, model=2))

@@ -13,6 +13,7 @@ import pytest
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.quoting.table_sizes import TableSizes
 from tests.commands.drawn_commands import CommandDrawer, Drawing
+from tests.long_forms import LONG
 from tests.quoting import page_kinds
 from tests.quoting.drawn_answers import KERNEL
 from tests.quoting.test_drawn_answers import TOKENIZERS
@@ -30,7 +31,7 @@ def drawer(tokenizer, drawing):
 
 @pytest.mark.parametrize(
     ("tokenizer", "drawing"),
-    [(TOKENIZERS[0], BUSY), (TOKENIZERS[-1], PLAIN)],
+    [(TOKENIZERS[0], BUSY), pytest.param(TOKENIZERS[-1], PLAIN, marks=LONG)],
     ids=["llama2-busy", "bundled"],
 )
 def test_everything_that_is_written_is_accepted(tokenizer, drawing):

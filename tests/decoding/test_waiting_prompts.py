@@ -135,7 +135,9 @@ def test_prompts_that_wait_for_one_row_have_the_same_samples(at_once):
     ("changed", "slots", "rows"),
     [
         ({"scan_layers": False, "position": "transformer_xl"}, 2, 2),
-        ({"position": "t5", "distance_buckets": 8, "max_distance": 20}, 3, 2),
+        pytest.param(
+            {"position": "t5", "distance_buckets": 8, "max_distance": 20}, 3, 2, marks=LONG
+        ),
         (
             {"scan_layers": False, "position": "learned", "max_positions": 200, "head_dim": 16},
             10,

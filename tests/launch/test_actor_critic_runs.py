@@ -24,6 +24,7 @@ from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, 
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
+from tests.long_forms import LONG
 
 RUN = "gin_configs/a2c_sample_world.gin"
 TOGETHER = pathlib.Path(__file__).with_name("train_together.py")
@@ -131,6 +132,7 @@ def _last(stack):
     return jax.tree.map(lambda leaf: leaf[1:], stack)
 
 
+@LONG  # two processes: learning, training/test_two_processes.py; drawing, test_eval.py
 def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, whole):
     """Each with two devices and half of the prompts, against one with eight devices."""
     with socket.socket() as free:

@@ -48,6 +48,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
 from gophercite.training.early_stopping import EarlyStopping
+from tests.long_forms import LONG
 
 RUN, IMPORTED = "gin_configs/ppo_sample_web.gin", "gin_configs/ppo_imported.gin"
 ONE_LAYER = TINY | {"TransformerConfig.num_layers": "1"}
@@ -146,6 +147,7 @@ def test_a_policy_learns_by_browsing_and_goes_on_bit_for_bit(
     assert saved_steps(tmp_path / "whole")[-1] == 2
 
 
+@LONG  # learning/test_ppo_shared.py has the adapters, test_adapter_runs.py their runs
 def test_adapters_learn_by_browsing_above_a_model_that_stays(
     folders: dict[str, str], cache: str, tmp_path: pathlib.Path
 ) -> None:

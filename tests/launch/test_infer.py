@@ -22,6 +22,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question
 from gophercite.records.answers import answer_from_json
+from tests.long_forms import LONG
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "infer.py"
 PAGES = [
@@ -142,6 +143,7 @@ def test_more_devices_than_there_are_are_refused(
         assert said in capsys.readouterr().err
 
 
+@LONG  # test_eval.py has two processes that write what they sample
 def test_two_processes_with_halves_of_a_model_write_what_one_does(
     command: list[str], tmp_path: pathlib.Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import kills
 from gophercite.model_folders.checkpoint_files import saved_steps
 from gophercite.training.preemption import EXIT_CODE
+from tests.long_forms import LONG
 
 SETTINGS = {
     **kills.TINY,
@@ -50,8 +51,7 @@ def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path):
     assert kills.lines(broken) == kills.lines(whole)
 
 
-def test_ctrl_c_before_there_is_anything_to_save_and_twice(command, tmp_path):
-    """Early it ends with one line; in a run a second one ends it at once, whatever it is at."""
+def test_ctrl_c_before_there_is_anything_to_save_ends_with_one_line(command, tmp_path):
     draw = random.Random(kills.seed_of_draws())
     process = command.start(tmp_path / "early")
     try:
@@ -61,6 +61,9 @@ def test_ctrl_c_before_there_is_anything_to_save_and_twice(command, tmp_path):
     assert process.wait() == EXIT_CODE
     assert process.lines == ["train: stopped on request; nothing was running that could be saved\n"]
 
+
+@LONG
+def test_a_second_ctrl_c_ends_a_run_at_once_whatever_it_is_at(command, tmp_path):
     process = command.start(tmp_path / "twice", Path(tmp_path / "fresh"))
     assert process.wait_for(process.is_compiling)
     process.process.send_signal(signal.SIGINT)

@@ -16,6 +16,7 @@ from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from data_pipelines.sample_world.world import World
 from gophercite import records
 from gophercite.training.early_stopping import EarlyStopping
+from tests.long_forms import LONG
 
 # The architecture of these files is Gopher's; here it is a tiny one.
 SMALL = TINY | {
@@ -45,7 +46,7 @@ def folders(tmp_path: pathlib.Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("size", ["1_4b", "7b"])
+@pytest.mark.parametrize("size", ["1_4b", pytest.param("7b", marks=LONG)])
 def test_the_reward_models_learn_from_the_paper_s_mixture(
     size: str, folders: dict[str, str]
 ) -> None:

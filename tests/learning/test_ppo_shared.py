@@ -25,6 +25,7 @@ from gophercite.models.parameters import (
 )
 from gophercite.models.transformer import Transformer
 from tests.learning.test_ppo import CONFIG, WHOLE, learner, noisy, random_experience
+from tests.long_forms import LONG
 
 LORA = LoRA(rank=2, alpha=6.0, targets=("query", "out", "up"))
 
@@ -94,7 +95,10 @@ def judged(params: Params, experience: Experience) -> Judged:
     return WHOLE.judged(params, experience)
 
 
-@pytest.mark.parametrize("name", CASES)
+# The other two have frozen layers, too.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LONG if name == "frozen layers" else ()) for name in CASES]
+)
 def test_what_is_shared_changes_nothing(name: str) -> None:
     """Neither what is judged before an update nor the gradients of what is trained."""
     of, params, teacher = CASES[name]()

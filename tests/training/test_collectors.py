@@ -17,6 +17,7 @@ from gophercite.monitoring.metrics import read_metrics
 from gophercite.training.loop import Outcome, train
 from gophercite.training.preemption import Preempted
 from gophercite.training.settings import TrainSettings
+from tests.long_forms import LONG
 
 COUNTERS = 4
 
@@ -128,7 +129,7 @@ def test_what_is_learnt_and_what_is_evaluated_is_experience(whole: Any) -> None:
     assert any("time/collect" in line for line in read_metrics(folder))
 
 
-@pytest.mark.parametrize("stopped", [2, 4, 5])
+@pytest.mark.parametrize("stopped", [2, pytest.param(4, marks=LONG), 5])
 def test_a_run_goes_on_bit_for_bit_with_its_environments(
     stopped: int, whole: Any, tmp_path: Path
 ) -> None:

@@ -12,11 +12,22 @@ from gophercite.model_folders.folder import load_model
 from gophercite.models.parameters import FROZEN, TRAINED, Params, frozen_layers
 from gophercite.models.transformer import Transformer
 from gophercite.weights.hugging_face import import_weights
+from tests.long_forms import LONG
 from tests.weights import parity
 from tests.weights.samples import checkpoint
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gemma3", "gpt2", "gpt_neox", "llama3", "qwen3"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param("gemma2", marks=LONG),
+        "gemma3",
+        "gpt2",
+        "gpt_neox",
+        "llama3",
+        pytest.param("qwen3", marks=LONG),
+    ],
+)
 @pytest.mark.parametrize("frozen", [2])
 def test_the_first_layers_frozen(family: str, frozen: int, tmp_path: pathlib.Path) -> None:
     """Whatever an architecture gives layer by layer goes with the layer that has it."""

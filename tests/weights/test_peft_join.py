@@ -11,6 +11,7 @@ from gophercite import cli
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.peft import export_adapters
 from gophercite.weights.peft_import import merge_adapters
+from tests.long_forms import LONG
 from tests.weights.test_peft import save_run
 from tests.weights.test_peft_import import TENSORS, assert_same, edited, made
 
@@ -31,7 +32,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return in_turn("llama3", tmp_path_factory.mktemp("llama"))
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "gpt2", "llama3"])
+@pytest.mark.parametrize("family", [pytest.param("gpt_neox", marks=LONG), "gpt2", "llama3"])
 def test_joined_adapters_of_the_first_base_are_the_second_run(
     family: str, tmp_path: pathlib.Path
 ) -> None:
