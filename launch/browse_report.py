@@ -150,7 +150,7 @@ def _cloned(share: float, folder: str) -> Scaled:
     judge = next((name for name in (VALIDATION, CHOSEN_BY) if name in policy.scores), None)
     if judge is None:
         raise ValueError(f"{folder}: its episodes were not scored by a reward model")
-    if "parameters" not in policy.summary:
+    if not policy.summary.get("parameters"):
         raise ValueError(f"{folder}/summary.json: 'parameters' is missing: browse again")
     worth = resampled(policy.scores[judge].mean(axis=1))
     return Scaled(share, int(policy.summary["parameters"]), worth)

@@ -53,6 +53,10 @@ def quality_of(prefix: pathlib.Path) -> Quality:
     by_question: dict[str, list[Line]] = {}
     for line in read_system(prefix.name, prefix).samples:
         by_question.setdefault(line["question_id"], []).append(line)
+    if not by_question:
+        raise SavedResultsError(
+            f"{prefix}: no question was answered, so there is nothing to compare"
+        )
     most = max(map(len, by_question.values()))
     rows = [row for row in by_question.values() if len(row) == most]
     if any(line.get("supported") is None for row in rows for line in row):

@@ -44,7 +44,7 @@ def best_of_n(
     if np.isnan(chosen_by).any():
         raise ValueError("a score to choose by is NaN")
     if last is not None:
-        chosen_by = np.where(last, chosen_by - np.ptp(chosen_by) - 1, chosen_by)
+        chosen_by = put_last(chosen_by, last)
     samples = chosen_by.shape[1]
     for n in sizes:
         if not 1 <= n <= samples:
@@ -53,6 +53,13 @@ def best_of_n(
     keys = np.take_along_axis(chosen_by, order, axis=1)
     worth = _mean_among_equals(keys, np.take_along_axis(judged_by, order, axis=1))
     return worth @ np.stack([_chances(samples, n) for n in sizes], axis=1)
+
+
+def put_last(
+    scores: Float[np.ndarray, "questions samples"], last: Bool[np.ndarray, "questions samples"]
+) -> Float[np.ndarray, "questions samples"]:
+    """Returns scores with some lowered below all others; their order among themselves is kept."""
+    return np.where(last, scores - np.ptp(scores) - 1, scores)
 
 
 def _chances(samples: int, n: int) -> Float[np.ndarray, " samples"]:

@@ -6,9 +6,9 @@ episodes is chosen by the first reward model (WebGPT, section 5, appendix I).
 """
 
 import dataclasses
-import json
 import math
 import pathlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from gophercite.evaluation.best_of_n import best_of_n
-from gophercite.storage.json_lines import read_json_lines
+from gophercite.storage.json_fields import JsonFields, RecordError
+from gophercite.storage.json_lines import read_json_lines, read_one
 
 CHOSEN_BY = "reward"
 VALIDATION, TRUTH = "validation_reward", "supported"
@@ -103,15 +104,18 @@ def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
 
     Raises:
       FileNotFoundError: the folder has no results.
-      ValueError: a line does not hold scores, or questions have different numbers of episodes.
+      ValueError: the summary or a line of scores is not valid, which names the file and the field;
+        or questions have different numbers of episodes.
     """
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_one(folder / "summary.json", _summary)
     path = folder / "scores.jsonl"
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, float | None]]] = {}
     for number, value in read_json_lines(path):
-        if not isinstance(value, dict) or "question_id" not in value:
-            raise ValueError(f"{path}:{number}: is not a line of scores")
-        rows.setdefault(value["question_id"], []).append(value)
+        try:
+            question, line = _scores_of(value)
+        except RecordError as error:
+            raise RecordError(error.problem, error.field, path, number) from None
+        rows.setdefault(question, []).append(line)
     sizes = {len(each) for each in rows.values()}
     if not rows:
         raise ValueError(f"{path}: holds no scores")
@@ -119,11 +123,35 @@ def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
         raise ValueError(f"{path}: questions have from {min(sizes)} to {max(sizes)} episodes")
     scores = {}
     for score in _SCORES:
-        if all(line.get(score) is not None for group in rows.values() for line in group):
+        if all(line[score] is not None for group in rows.values() for line in group):
             scores[score] = np.array(
-                [[float(line[score]) for line in group] for group in rows.values()]
+                [[line[score] for line in group] for group in rows.values()], float
             )
     return BrowsedPolicy(name, summary, tuple(rows), scores)
+
+
+def _summary(value: object) -> dict[str, Any]:
+    """A run's summary, whose numbers the report computes with."""
+    fields = JsonFields(value, None, Counter())
+    for name in ("actions", "invalid", "operations", "parameters"):
+        number = fields.optional_number(name)
+        if number is None and name in ("actions", "invalid"):  # the others came later
+            raise fields.error(name, "is missing: expected a number")
+        if number is not None and number < 0:
+            raise fields.error(name, f"expected a number from 0, got {number:g}")
+    return fields.values
+
+
+def _scores_of(value: object) -> tuple[str, dict[str, float | None]]:
+    """The question of a line of scores, and its scores; true and false count as 1 and 0."""
+    if isinstance(value, RecordError):
+        raise value
+    fields = JsonFields(value, None, Counter())
+    scores = {}
+    for name in _SCORES:
+        is_judgement = isinstance(fields.values.get(name), bool)
+        scores[name] = float(fields.values[name]) if is_judgement else fields.optional_number(name)
+    return fields.text("question_id", raw=True), scores
 
 
 def resampled(by_question: Float[np.ndarray, " questions"]) -> Interval:

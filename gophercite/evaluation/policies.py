@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from gophercite.evaluation.abstention import CoverageCurve, coverage_curve
-from gophercite.evaluation.best_of_n import best_of_n
+from gophercite.evaluation.best_of_n import best_of_n, put_last
 from gophercite.evaluation.curves import Line
 from gophercite.evaluation.differences import Difference, mean_difference
 from gophercite.evaluation.intervals import Estimate, estimate
@@ -216,7 +216,7 @@ class PolicyStudy:
         """Returns quality by coverage when the best of all samples is given only if its reward
         reaches a threshold (figure 4)."""
         drawn = self.drawn(policy)
-        best = np.where(drawn.last, -np.inf, drawn.reward).argmax(axis=1)[:, None]
+        best = put_last(drawn.reward, drawn.last).argmax(axis=1)[:, None]
         found = drawn.reward, drawn.good
         scores, good = (np.take_along_axis(part, best, axis=1)[:, 0] for part in found)
         return coverage_curve(scores, good)

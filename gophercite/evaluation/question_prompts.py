@@ -185,7 +185,7 @@ def question_prompts(
 def _groups(pages: list[Document], settings: PromptSettings) -> list[list[Document]]:
     if settings.pages == "each":
         return [[page] for page in pages]
-    return [pages]
+    return [pages] if pages else []  # a question without pages has no prompt
 
 
 def _context(

@@ -29,12 +29,12 @@ def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
       SavedResultsError: there are no such results, or a line is not a result.
     """
     root = f"{epath.Path(prefix)}"
-    answers = _lines(epath.Path(f"{root}.jsonl"))
+    answers = [line for line in _lines(epath.Path(f"{root}.jsonl")) if not line.get("declined")]
     samples = epath.Path(f"{root}_samples.jsonl")
     return SavedSystem(
         name,
-        [line for line in answers if not line.get("declined")],
-        _lines(samples) if samples.exists() else answers,
+        answers,
+        _lines(samples) if samples.exists() else answers,  # one sample a question
         _parameters(epath.Path(f"{root}.json")),
     )
 

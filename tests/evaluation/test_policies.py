@@ -75,6 +75,14 @@ def test_samples_whose_quotes_lack_their_claims_are_chosen_last() -> None:
     assert best(1) == pytest.approx((1 / 3, first_or_third, 1 / 3))
 
 
+def test_where_all_quotes_lack_their_claims_the_reward_still_chooses() -> None:
+    before = Policy("SFT", [line | {"quote_lacks_claim": True} for line in samples("+--- ---+")])
+    study = PolicyStudy([Chain(before, FIRST)])
+    curve = study.coverage(before)
+    assert curve.threshold.tolist() == [3.0], "the last sample of each has the highest reward"
+    assert curve.quality[-1] == study.quality([before])[4].mean == 0.5
+
+
 def test_the_best_of_n_agrees_with_all_choices_of_n() -> None:
     study = PolicyStudy(BOTH)
     assert (study.samples, study.sizes) == (4, [1, 2, 4])

@@ -70,9 +70,10 @@ def test_questions_that_cannot_be_asked_are_declined_with_the_reason() -> None:
     _, report = made(questions, prompt_tokens=200, pages="each")
     assert report.declined == {0: Reason.SNIPPET_NOT_FOUND.value, 2: Reason.NO_PAGE.value}
     assert "1 question declined: the snippet is not in the page" in str(report)
-    # Without pages a question may still be asked of the model alone.
-    (prompt,), report = made([asked()], prompt_tokens=200)
-    assert prompt.sources == ()
+    for limit in (None, 200):
+        found, report = made([asked(), asked(SHORT)], prompt_tokens=limit, pages="together")
+        assert [prompt.index for prompt in found] == [1]
+        assert report.declined == {0: Reason.NO_PAGE.value}
     long_question = Question("q", "When? " * 200, "test", (SHORT,))
     _, report = made([long_question], prompt_tokens=200)
     assert report.declined == {0: Reason.NO_ROOM.value}

@@ -197,7 +197,7 @@ def test_what_cannot_be_reported_is_one_line(
     for arguments, problem in (
         ([f"a={tmp_path / 'absent'}"], "absent"),
         ([f"a={uneven}"], "scores.jsonl: questions have from 1 to 2 episodes"),
-        ([f"a={broken}"], "scores.jsonl:1: is not a line of scores"),
+        ([f"a={broken}"], "scores.jsonl:1: field 'question_id': is missing"),
         (["--comparisons", f"1={tmp_path / 'rm'}"], "no accuracy on held-out comparisons"),
         (
             [f"a={bc}", "--people-best-of", f"4={tmp_path / 'empty.jsonl'}"],
@@ -215,6 +215,37 @@ def test_what_cannot_be_reported_is_one_line(
             browse_report.main([*arguments, *out])
         assert stopped.value.code == 2
         capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("summary.json", "[]", "expected an object, got the list []"),
+        ("summary.json", "{}", "field 'actions': is missing: expected a number"),
+        ("summary.json", '{"actions": 5, "invalid": "x"}', "field 'invalid': expected a number"),
+        (
+            "summary.json",
+            '{"actions": 5, "invalid": 0, "operations": []}',
+            "field 'operations': expected a number",
+        ),
+        ("summary.json", '{"actions": 5,', "is not JSON"),
+        ("scores.jsonl", '\n{"question_id": ["q"]}\n', "field 'question_id': expected a string"),
+        ("scores.jsonl", '\n{"question_id": "q", "reward": "x"}', "field 'reward': expected a num"),
+        ("scores.jsonl", '\n{"question_id": "q", "rew', "is not JSON"),
+        ("scores.jsonl", "\n[]", "expected an object, got the list []"),
+    ],
+)
+def test_results_that_are_none_are_refused_by_file_and_field(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], file: str, text: str, said: str
+) -> None:
+    folder = episodes(tmp_path / "bc", BC)
+    (tmp_path / "bc" / file).write_text(text)
+    for policy in ([f"bc={folder}"], ["--demonstrations", f"1={folder}"]):
+        assert browse_report.main([*policy, "--output", str(tmp_path / "report")]) == 1
+        place = f"{folder}/{file}" + ":2" * (file == "scores.jsonl")
+        printed = capsys.readouterr().err
+        assert printed.startswith(f"browse_report: {place}: {said}")
+        assert printed.count("\n") == 1
 
 
 def test_policies_without_rewards_have_no_best_of_n(

@@ -36,6 +36,7 @@ from gophercite.ratings.simulated import SimulatedRater, simulate
 from gophercite.ratings.study import Study
 from gophercite.records import RatedAnswer
 from gophercite.reports.results import json_lines
+from gophercite.reports.saved_results import SavedResultsError
 
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 CONFIG = ["gin_configs/loop/sample_world.gin"]
@@ -240,6 +241,16 @@ def test_the_best_model_is_that_of_the_validation_questions(place: Place) -> Non
     assert quality.first.tolist() == [0.5, 1.0]
     assert quality.best is not None
     assert quality.best.tolist() == [1.0, 1.0]
+    # With one sample a question there is no file of samples, and declined questions don't count.
+    prefix = place.answers(place.round(0) / "sft", "validation")
+    pathlib.Path(f"{prefix}_samples.jsonl").unlink()
+    given = {"question_id": "0", "supported": True}
+    declined = {"question_id": "1", "declined": True}
+    pathlib.Path(f"{prefix}.jsonl").write_text(json_lines([given, declined]))
+    assert quality_of(prefix).first.tolist() == [1.0]
+    pathlib.Path(f"{prefix}.jsonl").write_text(json_lines([declined]))
+    with pytest.raises(SavedResultsError, match="no question was answered"):
+        quality_of(prefix)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
 import zipfile
 from typing import Any
 
@@ -111,6 +113,84 @@ def test_every_notebook_is_described() -> None:
     assert all(f"(../notebooks/{path.name})" in page for path in NOTEBOOKS)
 
 
+def code_with(name: str, *parts: str) -> str:
+    """A notebook's code cells that hold one of these parts."""
+    cells = source_of(ROOT / "notebooks" / f"{name}.ipynb").cells
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    return "\n".join(source for source in sources if any(part in source for part in parts))
+
+
+def in_ipython(code: str, folder: pathlib.Path) -> "subprocess.CompletedProcess[str]":
+    """Runs code with magics as a script of IPython's, which starts faster than a kernel."""
+    (folder / "code.ipy").write_text(code)
+    return subprocess.run(
+        [sys.executable, "-m", "IPython", "--colors=nocolor", "code.ipy"],
+        cwd=folder,
+        env=os.environ | {"IPYTHONDIR": str(folder / ".ipython")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_folders_may_have_spaces(tmp_path: pathlib.Path) -> None:
+    """Colab keeps notebooks on Drive in "Colab Notebooks"."""
+    launch = tmp_path / "Colab Notebooks" / "launch"
+    launch.mkdir(parents=True)
+    for command in ("train", "eval", "compare_policies"):
+        (launch / f"{command}.py").write_text("import sys\nprint(sys.argv[1:])")
+    code = (
+        "import pathlib, gophercite\nwrite_world = World = lambda *given, **named: None\n"
+        + code_with("sft_to_rl", "FOLDER = ", "LAUNCH = ", "%run", "ASK = ")
+    )
+    code = code.replace('"runs/sft_to_rl"', '"my runs"')
+    code = code.replace('REPOSITORY / "launch"', f"pathlib.Path({str(launch)!r})")
+    done = in_ipython(code, tmp_path)
+    ran = [ast.literal_eval(line) for line in done.stdout.splitlines() if line[:1] == "["]
+    assert len(ran) == 3 + 2 * 2 + 1, (done.stdout, done.stderr)
+    assert "--gin.TRAIN_STEPS=240" in ran[0]
+    for given, name in zip(ran, ("sft", "rm", "rl"), strict=False):
+        assert f"--gin.MODEL_DIR=my runs/{name}" in given
+    assert "--gin.REWARD_MODEL=my runs/rm" in ran[2]
+    for given in ran[3:7]:
+        assert {"my runs/world/questions_test.jsonl", "--examples"} <= {*given}
+    assert [given[-1] for given in ran[3:7]] == [
+        f"my runs/answers/{name}/test{free}" for name in ("sft", "rl") for free in ("", "_free")
+    ]
+    assert ran[-1] == [
+        "SFT=my runs/answers/sft/test", "RL=my runs/answers/rl/test",
+        "--output", "my runs/report", "--trained", "SFT=my runs/sft", "RL=my runs/rl",
+    ]  # fmt: skip
+
+
+def test_a_report_without_the_repository_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
+    """As where a wheel is installed, which has no notebooks."""
+    code = code_with("read_a_report", "RESULTS = ", "zipfile.ZipFile")
+    installed = f"gophercite.__file__ = {str(tmp_path / 'gophercite' / '__init__.py')!r}\n"
+    done = in_ipython(f"import pathlib, zipfile, gophercite\n{installed}{code}", tmp_path)
+    said = done.stdout + done.stderr
+    assert "SystemExit: the bundled results are only in the repository, not in a wheel: " in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_question_that_is_declined_stops_no_cell(tmp_path: pathlib.Path) -> None:
+    imports = code_with("ask_your_documents", "%matplotlib").replace("%matplotlib inline", "")
+    after = code_with(
+        "ask_your_documents", "drawn = ", "in answer.citations", "saved = ", "edited = "
+    )
+    declined = (
+        "from gophercite.records.answers import Answer\n"
+        "SAMPLES, documents = 4, []\n"
+        'answer = Answer("Who?", "m", reason="no page fits the question")\n'
+    )
+    done = in_ipython(f"{imports}\n{declined}{after}", tmp_path)
+    assert done.stdout.splitlines() == [
+        "No other answers: no page fits the question.",
+        "No quote to edit: no page fits the question.",
+    ], done.stderr
+
+
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, nbformat.NotebookNode]:
     folder = tmp_path_factory.mktemp("sft_to_rl")
@@ -118,13 +198,14 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, nbfo
     notebook = run(
         "sft_to_rl",
         folder,
+        FOLDER="my runs",
         SFT=TINY | random | {"Run.answers": None},
         REWARD=TINY | random,
         RL=TINY_RL,
         QUESTIONS=4,
         SAMPLES=2,
     )
-    return folder / "runs" / "sft_to_rl", notebook
+    return folder / "my runs", notebook
 
 
 def test_from_supervised_to_reinforcement_learning(

@@ -98,6 +98,18 @@ def test_what_an_earlier_evaluation_left_is_deleted(tmp_path: Path) -> None:
     assert write([]) == {*report, "test.jsonl"}
 
 
+def test_declined_questions_are_no_samples(tmp_path: Path) -> None:
+    """With one sample a question, the file of the answers is that of the samples, too."""
+    other = dataclasses.replace(QUESTION, id="declined")
+    outcomes = [Outcome(QUESTION, samples()[:1]), Outcome(other, "there is no page to show")]
+    systems = {"model": [samples()[0].judgement]}
+    Results("t", systems, outcomes=outcomes, best=samples()[:1]).write(tmp_path / "test")
+    assert not (tmp_path / "test_samples.jsonl").exists()
+    found = read_system("m", tmp_path / "test")
+    for lines in (found.answers, found.samples):
+        assert [line["question_id"] for line in lines] == [QUESTION.id]
+
+
 def test_one_sample_has_nothing_to_agree_with() -> None:
     (alone,) = with_consensus(samples()[:1])
     assert alone.consensus is None
