@@ -18,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from gophercite.browser.hosts import without_fragment
 from gophercite.browser.pages import Page
 from gophercite.browser.read_pages import page_of_text
 from gophercite.browser.recorded import INDEX, Recorder
@@ -51,7 +52,8 @@ def pages_of(
     taken: set[str] = set()
     for path in paths:
         for page in _pages_of(path, extractor, host, report):
-            url = page.document.url or ""
+            # Addresses are opened without their fragments: two that differ there would be one.
+            url, _ = without_fragment(page.document.url or "")
             if not url.startswith(("http://", "https://")) or url in taken:
                 url = _free_address(page.document, host, taken)
             taken.add(url)
@@ -121,7 +123,7 @@ def _html_pages(path: str, extractor: Extractor, host: str, report: FilesReport)
                 raise value
             fields = JsonFields(value, None, collections.Counter())
             html = fields.text("html", raw=True)
-            url = fields.optional_text("url") or f"http://{host}/{fields.text('id')}"
+            url = fields.optional_text("url") or _address_of(fields.text("id"), host)
             text = extractor.page_text(html.encode("utf-8", errors="replace"), "text/html")
             if not text.text.strip():
                 raise TextError("has no text")
@@ -131,6 +133,10 @@ def _html_pages(path: str, extractor: Extractor, host: str, report: FilesReport)
         else:
             report.read += 1
             yield page_of_text(url, text, None)
+
+
+def _address_of(id: str, host: str) -> str:
+    return f"http://{host}/{urllib.parse.quote(id)}"
 
 
 def _free_address(document: Document, host: str, taken: set[str]) -> str:
@@ -170,6 +176,7 @@ def record(
 
     Raises:
       FileExistsError: the folder already exists.
+      RecordError: a page has an address at which no world finds it, such as one with a `#`.
     """
     out = Path(folder)
     if out.exists():
@@ -182,7 +189,9 @@ def record(
         world = SiteWorld(name or out.name, pages, nothing)
         with Recorder(world, partial, name or out.name) as recorder:
             for number, page in enumerate(pages, 1):
-                recorder.open(page.document.url or "")
+                url = page.document.url or ""
+                if (opened := recorder.open(url)).problem is not None:
+                    raise RecordError(f"{url}: the page can't be recorded: {opened.problem}")
                 progress(number)
     with DocumentIndex(partial / INDEX, write=True) as index:
         index.add(page.document for page in pages if page.document.url not in hidden)

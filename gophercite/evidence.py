@@ -18,6 +18,7 @@ from other faults: it is `Fault.RESERVED_SYNTAX`.
 
 import dataclasses
 import enum
+import functools
 import re
 from collections.abc import Collection, Iterable
 
@@ -158,7 +159,8 @@ def faults(
         triples = parse(text)
     except SyntaxFault:
         return frozenset({Fault.MALFORMED})
-    sources = tuple(documents)
+    # Each page is folded once at most, however many triples a hostile text has.
+    sources = [_Source(source) for source in documents]
     found: set[Fault] = set()
     for triple in triples:
         found |= _faults_of_triple(triple, sources, minimum_quote_length, maximum_omissions)
@@ -193,9 +195,24 @@ def fold_case(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
 
 
+class _Source:
+    """What may be cited: `holds` is `is_verbatim`, which would fold the text for each quote."""
+
+    def __init__(self, source: Document | Window) -> None:
+        self.title = source.title
+        self._text = source.text
+
+    def holds(self, quote: str) -> bool:
+        return quote in self._text or fold_case(quote) in self._folded
+
+    @functools.cached_property
+    def _folded(self) -> str:
+        return fold_case(self._text)
+
+
 def _faults_of_triple(
     triple: Evidence,
-    sources: Collection[Document | Window],
+    sources: Collection[_Source],
     minimum_quote_length: int,
     maximum_omissions: int,
 ) -> set[Fault]:
@@ -208,9 +225,7 @@ def _faults_of_triple(
         Fault.RESERVED_SYNTAX: holds_mark(triple.quote),
         Fault.WRONG_TITLE: not named,
         Fault.WRONG_QUOTE: len(runs) > maximum_omissions + 1
-        or not all(
-            any(is_verbatim(run, source.text) for source in named or sources) for run in runs
-        ),
+        or not all(any(source.holds(run) for source in named or sources) for run in runs),
         Fault.EMPTY_CLAIM: not triple.claim.strip(),
         Fault.EMPTY_QUOTE: any(is_blank(run, omits) for run in runs),
         Fault.SHORT_QUOTE: any(len(run) < minimum_quote_length for run in runs),

@@ -72,7 +72,9 @@ def manifest(flags: argparse.Namespace) -> str:
         "COMMAND": [word.replace("$", "$$") for word in command],
     }
     template = string.Template(TEMPLATE.read_text("utf-8"))
-    return template.substitute({name: json.dumps(value) for name, value in values.items()})
+    return template.substitute(
+        {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+    )
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -55,7 +55,11 @@ class Training:
     def run(self) -> int:
         """Runs it once and returns its exit status, 128 + n after signal n."""
         # Files that are open here stay open there. A launcher's lock is held until both end.
-        self._process = subprocess.Popen(self._command, close_fds=False)
+        try:
+            self._process = subprocess.Popen(self._command, close_fds=False)
+        except OSError as error:
+            _say(f"{self._command[0]}: {error.strerror}, so there is nothing to keep running")
+            return 127 if isinstance(error, FileNotFoundError) else 126
         if self.told_to_stop:  # just before the process existed
             self._process.terminate()
         status = self._process.wait()

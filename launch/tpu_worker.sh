@@ -53,10 +53,10 @@ work() {
   child=$!
   wait "$child"
   code=$?
-  if [ -n "$told" ] && [ "$code" -gt 128 ]; then # the signal ended the waiting, not the training
+  while [ -n "$told" ] && kill -0 "$child" 2>/dev/null; do # a signal ended the waiting, not the training
     wait "$child"
     code=$?
-  fi
+  done
   echo "$(date -u +%FT%TZ) $(cat "$STATE/run") ended with status $code"
   echo "$code" >"$STATE/status"
 }

@@ -234,6 +234,17 @@ def test_a_quote_may_come_from_any_document_of_that_title() -> None:
     assert faults(write(quote="lies in the north"), [PAGE, twin]) == set()
 
 
+def test_a_page_is_folded_once_however_many_quotes_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page of 100 kB took 10 milliseconds for each of a hostile answer's triples."""
+    page, fold, folded = Document("l", "L", "é" * 500), evidence.fold_case, list[str]()
+    monkeypatch.setattr(evidence, "fold_case", lambda text: folded.append(text) or fold(text))
+    answer = "".join(write(title=title, quote="ê" * 9) for title in ("L", "M") * 20)
+    assert Fault.WRONG_QUOTE in faults(answer, [page, OTHER])
+    assert folded.count(page.text) == folded.count(OTHER.text) == 1
+
+
 def test_without_documents_nothing_can_be_quoted() -> None:
     assert faults(write(), []) == {Fault.WRONG_TITLE, Fault.WRONG_QUOTE}
 

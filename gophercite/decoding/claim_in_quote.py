@@ -34,7 +34,9 @@ from gophercite.text.word_boundaries import word_boundaries
 from gophercite.vocabularies import Vocabulary
 
 # Maximum characters of a quote on either side of the claim: more than answers have tokens for.
-_MOST_BESIDE = 2000
+_MOST_BESIDE, _LEAST_BESIDE = 2000, 200
+# Of all occurrences of a claim together: a number may be on a page a thousand times.
+_MOST_CHARACTERS = 64_000
 _SECOND = 2  # folded into the keys of the second pass
 
 
@@ -170,22 +172,31 @@ def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[st
 
     Returns:
       Pieces by title; titles without an occurrence are left out. No run has more than 2,000
-      characters on either side of its claim.
+      characters on either side of its claim, fewer if the claim occurs more than 16 times: all
+      pieces together have 64,000, and 200 on a side are left while there are occurrences for them.
     """
     found: dict[str, dict[Piece, None]] = {}
+    count = sum(
+        1 for texts in pieces.values() for each in texts for _ in _occurrences(each.text, claim)
+    )
+    beside = max(_LEAST_BESIDE, min(_MOST_BESIDE, _MOST_CHARACTERS // (2 * max(count, 1))))
+    characters = 0
     for title, texts in pieces.items():
         for piece in texts:
             begins = np.frombuffer(piece.begins, bool)
             ends = np.frombuffer(piece.ends, bool)
             after = 0
             for first, last in _occurrences(piece.text, claim):
-                least = max(after, first - _MOST_BESIDE)
+                if characters >= _MOST_CHARACTERS:
+                    break
+                least = max(after, first - beside)
                 may_begin = least + np.flatnonzero(begins[least : first + 1])
-                may_end = last - 1 + np.flatnonzero(ends[last - 1 : last + _MOST_BESIDE])
+                may_end = last - 1 + np.flatnonzero(ends[last - 1 : last + beside])
                 after = first + 1
                 if not (len(may_begin) and len(may_end)):
                     continue
                 low, high = int(may_begin[0]), int(may_end[-1]) + 1
+                characters += high - low
                 begin, end = np.zeros((2, high - low), bool)
                 begin[may_begin - low] = True
                 end[may_end - low] = True

@@ -110,10 +110,12 @@ class JsonFields:
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns a list of strings that are not blank, normalised; it may be absent."""
         items = self._take(name, list, "a list") or []
+        texts = []
         for index, item in enumerate(items):
-            if not isinstance(item, str) or not item.strip():
+            texts.append(normalise_text(item) if isinstance(item, str) else "")
+            if not texts[-1].strip():
                 raise self.error(f"{name}[{index}]", f"expected some text, got {describe(item)}")
-        return tuple(map(normalise_text, items))
+        return tuple(texts)
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Returns a list of whole numbers; it may be absent."""
@@ -179,6 +181,8 @@ def describe(value: object) -> str:
         shown = json.dumps(value, ensure_ascii=False, default=repr)
     except TypeError:  # an object from msgpack, whose names may be of any type
         shown = repr(value)
+    except RecursionError:  # nearly as deep as what a line's reader takes
+        shown = "nested too deeply to be shown"
     return f"{kind} {printable(shown if len(shown) <= 40 else shown[:40] + '…')}".strip()
 
 

@@ -6,13 +6,15 @@ import pathlib
 
 import pytest
 
-from data_pipelines.record_web import main
+from data_pipelines.record_web import main, record
 from gophercite.answering.verification import Verdict, in_documents, verify
 from gophercite.browser.browsed_answers import answer_of
 from gophercite.browser.environment import replay, reset
+from gophercite.browser.pages import Page
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.documents import Document
 from gophercite.records import read
+from gophercite.storage.json_fields import RecordError
 
 HARBOUR = "The Old Harbour lies below Ada Fenwick Tower. The Old Harbour has boats."
 TOWER = "The tower is named after Ada Fenwick, as is the Old Harbour's school in Ora."
@@ -77,6 +79,28 @@ def test_it_is_searched_browsed_and_verified(world: str) -> None:
     assert check.verdict is Verdict.EXACT
 
 
+def test_pages_that_only_their_fragments_tell_apart_have_addresses_of_their_own(
+    tmp_path: pathlib.Path,
+) -> None:
+    """A browser opens an address without its fragment."""
+    url = "http://t.example/tower"
+    documents = [
+        {"id": part, "title": part, "text": f"The {part}.", "url": f"{url}#{part}"}
+        for part in ("History", "Other")
+    ]
+    pages = [{"id": f"p#{n}", "html": f"<title>Web {n}</title><p>Page {n}"} for n in (1, 2)]
+    for name, lines in (("d.jsonl", documents), ("p.jsonl", pages)):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    paths = [str(tmp_path / name) for name in ("d.jsonl", "p.jsonl")]
+    assert main([*paths, "--out", str(tmp_path / "world")]) == 0
+    with RecordedWorld(tmp_path / "world") as it:
+        found = {hit.url: it.open(hit.url) for hit in it.search("history other page", 10)}
+        assert {page.problem for page in found.values()} == {None}
+        assert len(found) == 4
+        assert it.open(f"{url}#History").document.text == "The History."
+        assert it.open("http://documents.example/p%231").document.title == "Web 1"
+
+
 def test_what_cannot_be_recorded_is_said(
     world: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,3 +111,10 @@ def test_what_cannot_be_recorded_is_said(
     assert "hold no document" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     assert main([str(tmp_path / "none"), "--out", str(tmp_path / "new")]) == 1
+
+
+def test_a_page_that_its_own_address_does_not_open_is_refused(tmp_path: pathlib.Path) -> None:
+    page = Page(Document("1", "One", "First.", "http://t.example/page#one"))
+    with pytest.raises(RecordError, match="http://t.example/page#one: .*there is no such page"):
+        record([page], tmp_path / "world")
+    assert not (tmp_path / "world").exists()

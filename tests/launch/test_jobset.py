@@ -94,6 +94,14 @@ def test_slices(name: str, label: str, topology: str, hosts: int, chips: int) ->
     assert (found.hosts, found.chips_of_host) == (hosts, chips)
 
 
+def test_names_beyond_unicode_s_first_plane_are_yaml_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """JSON's escapes write them as two surrogates, which YAML doesn't join."""
+    value = rendered(capsys, *GIVEN, *TRAINING[:-1], "--gin.MODEL_DIR=gs://b/🙂")
+    assert pod_of(value)["containers"][0]["command"][-1] == "--gin.MODEL_DIR=gs://b/🙂"
+
+
 def test_every_topology_has_as_many_chips_as_its_slice() -> None:
     for name, generation in accelerators.GENERATIONS.items():
         for chips, topology in generation.topologies.items():

@@ -69,6 +69,18 @@ def test_what_a_restart_does_not_change_is_run_once_and_nothing_is_said(
     assert Loop(tmp_path, [(0, status)]).finish() == (status, [], 1)
 
 
+@pytest.mark.parametrize(("name", "status"), [("absent", 127), ("no_program", 126)])
+def test_what_cannot_be_started_is_one_line(tmp_path: pathlib.Path, name: str, status: int) -> None:
+    (tmp_path / "no_program").write_text("not a program")
+    command = [sys.executable, keep_running.__file__, f"--model-dir={tmp_path}", "--"]
+    command.append(str(tmp_path / name))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.split(":")[:2]) == (
+        status, ["keep_running", f" {tmp_path / name}"]
+    )  # fmt: skip
+
+
 def test_it_restarts_as_long_as_checkpoints_are_added(tmp_path: pathlib.Path) -> None:
     """Five failures, but never three at one step; a stop of another's counts for none."""
     endings = [(0, 70), (10, -9), (0, 69), (20, -6), (0, 75), (0, 75), (0, 134), (0, 0)]

@@ -282,6 +282,41 @@ def test_stop_has_it_save_and_run_goes_on_later(cloud: Cloud) -> None:
     assert finish(again)[0] == 0
 
 
+def test_a_worker_that_is_told_to_stop_twice_waits_until_all_is_saved(
+    tmp_path: pathlib.Path,
+) -> None:
+    launch, work = tmp_path / "launch", tmp_path / "home" / "gophercite-run"
+    launch.mkdir()
+    work.mkdir(parents=True)
+    (work / "run").write_text("run1")
+    (launch / "tpu_setup.sh").touch()
+    (launch / "keep_running.py").write_text(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: pathlib.Path('told').touch())\n"
+        "pathlib.Path('started').touch()\n"
+        "while not pathlib.Path('saved').exists(): time.sleep(0.02)\n"
+        "sys.exit(75)\n"
+    )
+    shutil.make_archive(str(tmp_path / "home" / "code"), "gztar", tmp_path, "launch")
+    worker = subprocess.Popen(
+        ["bash", str(pathlib.Path(tpu.__file__).with_name("tpu_worker.sh")), "work", "code.tar.gz"],
+        env=os.environ | {"HOME": str(tmp_path / "home")}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    code, end = tmp_path / "home" / "gophercite", time.monotonic() + PATIENCE
+    for wanted in ("started", "told", "told"):
+        while not (code / wanted).exists():
+            assert time.monotonic() < end, wanted
+            time.sleep(0.02)
+        (code / "told").unlink(missing_ok=True)
+        worker.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        worker.wait(0.5)
+    assert worker.poll() is None, (work / "status").read_text()
+    (code / "saved").touch()
+    assert worker.wait(PATIENCE) == 0
+    assert (work / "status").read_text() == "75\n"
+
+
 def test_a_failed_training_is_reported_with_its_last_words(cloud: Cloud) -> None:
     (cloud.control / "finish").write_text("1")
     status, _, said = cloud.run("run", "run1", *MACHINE, "--delete-when-done", *TRAINING)

@@ -81,6 +81,20 @@ def test_the_runs_of_the_pieces_are_those_that_hold_the_claim(text, other, claim
     assert runs(pieces_holding(pieces, claim)) == expected
 
 
+def test_a_claim_that_occurs_a_thousand_times_keeps_its_graph_small():
+    """Each occurrence had 4,000 characters of its own: of this page, four million."""
+    text = "7 and then " * 1000
+    pieces = quotable_pieces([Document("1", "T", text)], VOCABULARY, 1, boundaries="words")
+    (found,) = pieces_holding(pieces, "7").values()
+    assert sum(len(each.text) for each in found) < 65_000
+    assert all(holds_claim(each.text, "7") for each in found)
+    few = quotable_pieces(
+        [Document("1", "T", "then " * 900 + "7" + " then" * 900)], VOCABULARY, 1, boundaries="words"
+    )
+    ((piece,),) = pieces_holding(few, "7").values()
+    assert len(piece.text) > 3900, "a single one has all of its room"
+
+
 # Claims of one character are often on pages that have all of them as words.
 ALPHABET = " ".join(string.ascii_letters + string.digits)
 PAGES = [

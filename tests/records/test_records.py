@@ -210,6 +210,14 @@ def test_offsets_follow_normalisation() -> None:
 # --- what is wrong is named ---
 
 
+def test_a_field_nested_nearly_too_deeply_is_named_like_any_other() -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    with pytest.raises(RecordError, match="'id': expected a string, got the list nested too deep"):
+        records.from_json(without(DOCUMENT, id=value), Document)
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
@@ -225,6 +233,8 @@ def test_offsets_follow_normalisation() -> None:
         (Question, without(QUESTION, "answers", answer=["x"]), "did you mean 'answers'?"),
         (Question, without(QUESTION, answers="1874"), "'answers': expected a list, got the string"),
         (Question, without(QUESTION, answers=["a", 3]), "'answers[1]': expected some text, got"),
+        # A space of no width is no text.
+        (Question, without(QUESTION, answers=["a", "\u200b"]), "'answers[1]': expected some text"),
         (Question, without(QUESTION, "documents"), "'documents': is missing: expected a list"),
         (
             Question,
