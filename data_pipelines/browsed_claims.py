@@ -78,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 answers.append(answer_to_json(as_answer(episode, claim)))
             else:
                 empty.append({"item": episode.start.question, **EMPTY})
+        for problem in report.errors:
+            print(problem, file=sys.stderr)
         if not answers and not empty:
             raise ValueError("no episode is of one of the questions")
         options.out.mkdir(parents=True, exist_ok=True)
@@ -86,8 +88,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"browsed_claims: {in_one_line(error)}", file=sys.stderr)
         return 1
-    for problem in report.errors:
-        print(problem, file=sys.stderr)
     print(f"{options.out}: {len(answers)} answers, and {len(empty)} of which nothing is left")
     return 0
 

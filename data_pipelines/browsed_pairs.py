@@ -23,10 +23,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.browsing_comparisons import long_answer, worth
+from data_pipelines.browsing_comparisons import worth
 from data_pipelines.demonstrators.truth import judge
 from gophercite import records
 from gophercite.browser.browsed_answers import without_citations
+from gophercite.browser.encoding import long_answer
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.records import Comparison, LongAnswer, Question
 from gophercite.storage.json_fields import in_one_line
@@ -100,14 +101,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 pairs += _rated(
                     pair, options, None if known is None else _by_rightness(known, mine)
                 )
+        for problem in report.errors:
+            print(problem, file=sys.stderr)
         if not pairs:
             raise ValueError("no question has both answers")
         records.write(options.out, pairs)
     except (OSError, ValueError) as error:
         print(f"browsed_pairs: {in_one_line(error)}", file=sys.stderr)
         return 1
-    for problem in report.errors:
-        print(problem, file=sys.stderr)
     print(f"{options.out}: {len(pairs)} comparisons, of {len(model)} questions that were browsed")
     return 0
 

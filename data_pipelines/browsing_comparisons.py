@@ -29,9 +29,10 @@ from pathlib import Path
 from data_pipelines.demonstrators.truth import judge
 from data_pipelines.question_sets import in_share, set_of
 from gophercite import records
+from gophercite.browser.encoding import long_answer
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.browser.state import State
-from gophercite.records import Comparison, Extract, LongAnswer, Question
+from gophercite.records import Comparison, Question
 
 _POINTS = ("much better", "better")
 
@@ -40,14 +41,6 @@ def worth(question: Question, end: State) -> int:
     """How good an episode's answer is: 2 if it is supported, 1 if only right, otherwise 0."""
     verdict = judge(question, end)
     return verdict.right + verdict.supported
-
-
-def long_answer(end: State) -> LongAnswer:
-    """The answer of an episode in the form that a reward model reads."""
-    references = tuple(
-        Extract(each.title, each.extract, each.domain, each.url or None) for each in end.references
-    )
-    return LongAnswer(end.answer or "", references)
 
 
 def comparisons(
@@ -119,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             by_split[f"{model} {part}"] += comparisons(
                 question, episodes, options.each, id, not options.no_ties
             )
+        for problem in report.errors:
+            print(problem, file=sys.stderr)
         if not by_split["first train"]:
             raise ValueError("no question has two different answers to compare")
         folders = {"first": options.out, "second": options.out / "validation_model"}
@@ -130,8 +125,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"browsing_comparisons: {error}", file=sys.stderr)
         return 1
-    for problem in report.errors:
-        print(problem, file=sys.stderr)
     for name, found in by_split.items():
         if found:
             print(f"{name}: {_said(found)}")

@@ -98,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 learnt[split] += of_split
                 episodes += 1
+        for problem in report.errors:
+            print(problem, file=sys.stderr)
         if not learnt["train"]:
             raise ValueError(f"{options.episodes}: there is nothing to learn from")
         options.out.mkdir(parents=True, exist_ok=True)
@@ -107,8 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"browsing_completions: {error}", file=sys.stderr)
         return 1
-    for problem in report.errors:
-        print(problem, file=sys.stderr)
     print(
         f"{episodes} episodes; {len(learnt['train'])} completions to learn and "
         f"{len(learnt['validation'])} held out; {report.skipped} bad lines, {refused} episodes of "

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
@@ -52,19 +53,23 @@ class BrowsingInput:
 
     @functools.cached_property
     def records(self) -> list[records.Question]:
-        """The questions.
+        """The questions; bad lines are named on stderr and left out.
 
         Raises:
           ValueError: there are no questions.
         """
         excluded = questions_of(self.without)
         found: list[records.Question] = []
+        report = records.Report()
         for path in _listed(self.files):
-            for each in records.read(path, records.Question):
+            for each in records.read(path, records.Question, report=report):
                 key = asked_as(each.question)
                 if key not in excluded:
                     excluded.add(key)
                     found.append(each)
+        if self.process_index == 0:  # the others read the same files
+            for problem in report.errors:
+                print(problem, file=sys.stderr)
         if not found:
             raise ValueError(f"{self.mixture_or_task_name}: there is no question to ask")
         return found[: self.limit]

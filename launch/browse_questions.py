@@ -66,11 +66,21 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.browser.episodes import write_episodes
     from gophercite.browser.recorded import RecordedWorld
     from gophercite.browsing.playing import Lane
-    from gophercite.model_folders.folder import load_model
+    from gophercite.model_folders.folder import load_model, load_reward_model
 
-    questions = list(records.read(flags.questions, records.Question))[: flags.limit]
+    report = records.Report()
+    questions = list(records.read(flags.questions, records.Question, report=report))
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
     if not questions:
         raise ValueError(f"{flags.questions}: the file contains no questions")
+    questions = questions[: flags.limit]
+    # What can be refused is refused before the first episode. The reward models are read again
+    # when they judge: while the policy browses, it has the memory for itself.
+    flags.output.mkdir(parents=True, exist_ok=True)
+    for folder in dict.fromkeys([flags.reward_model, flags.validation_reward_model]):
+        if folder is not None:
+            load_reward_model(folder)
     model, rules = load_model(flags.model), settings_of(flags)
     player = _player(model, flags)
     asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
@@ -98,9 +108,10 @@ def _run(flags: argparse.Namespace) -> None:
             print(f"{start + len(batch)} of {len(asked)} episodes", file=sys.stderr, flush=True)
     seconds = time.monotonic() - started
     by_id = {question.id: question for question in questions}
+    # Should judging fail, they are not lost.
+    write_episodes(flags.output / "episodes.jsonl.gz", episodes)
     episodes = _judged(flags, episodes, by_id)
     judging = _operations_of_judging(flags, episodes)
-    flags.output.mkdir(parents=True, exist_ok=True)
     second = _scores(flags.validation_reward_model, flags, episodes)
     compared = [_compared(by_id[each.question_id], each) for each in episodes]
     write_episodes(flags.output / "episodes.jsonl.gz", episodes)
@@ -342,11 +353,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="seed of all random draws (default 0)")
     add_rules(parser)
     flags = parser.parse_args(arguments)
-    for name in ("episodes", "answers", "together", "at_once", "max_tokens", "prompt_tokens"):
-        if getattr(flags, name) < 1:
-            parser.error(
-                f"--{name.replace('_', '-')} is {getattr(flags, name)}: must be at least 1"
-            )
+    counts = ("limit", "episodes", "answers", "together", "at_once")
+    for name in (*counts, "max_tokens", "prompt_tokens", "prefix_tokens"):
+        value = getattr(flags, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} is {value}: must be at least 1")
     return flags
 
 

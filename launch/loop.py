@@ -21,9 +21,12 @@ of the stage that failed, 75 if it was asked to stop and saved.
 """
 
 import argparse
+import gzip
 import hashlib
+import json
 import pathlib
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 
 import gin
@@ -35,6 +38,7 @@ from stages import StageError, run_python, run_stages
 
 from gophercite.storage import write_whole
 from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.paths import open_bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,29 +97,71 @@ def take_questions(place: Place, number: int) -> None:
 
     Raises:
       OSError: the file is missing.
-      ValueError: the file has no more questions.
+      StageError: the round's questions were drawn with other settings.
+      ValueError: the file can't be read, or has no more questions.
     """
-    path = place.questions(number)
-    if path.exists():
-        return
+    path, named = place.questions(number), pathlib.Path(place.named(place.loop.questions))
     each, used = place.loop.questions_per_round, set[str]()
+    record = path.with_name(f"{path.stem}_drawn.json")
+    if path.exists():
+        if record.exists():  # loops that were begun by earlier versions have none
+            _check_drawn(place, path, named, record)
+        return
     for earlier in range(number):
         used.update(_lines(place.questions(earlier)))
-    named = pathlib.Path(place.named(place.loop.questions))
+    lines = _lines(named)
     # In the files, questions about the same page are adjacent.
-    left = sorted({*_lines(named)} - used, key=_shuffled(place.seed))
+    left = sorted({*lines} - used, key=_shuffled(place.seed))
     if not left:
         raise ValueError(
             f"{named}: has no questions left for round {number}: {number} rounds of {each} were "
             "used (Loop.questions_per_round)"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    settings = {"questions": str(named), "digest": _digest(lines), **_settings(place)}
+    with write_whole(record) as unfinished:
+        unfinished.write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
     with write_whole(path) as unfinished:
         unfinished.write_text("".join(f"{line}\n" for line in left[:each]), "utf-8")
 
 
+def _check_drawn(
+    place: Place, path: pathlib.Path, named: pathlib.Path, record: pathlib.Path
+) -> None:
+    """Refuses questions that were drawn with other settings."""
+    drawn = json.loads(record.read_text("utf-8"))
+    hint = f"undo the change, or start a new folder ({path})"
+    for name, value in _settings(place).items():
+        if drawn.get(name) != value:
+            raise StageError(
+                f"{name} = {value}: {path.stem} was drawn with {drawn.get(name)}; {hint}"
+            )
+    lines = _lines(named)
+    # A file that only grew is no other: a loop that ran out of questions goes on with more.
+    if drawn.get("digest") != _digest(lines) and not {*_lines(path)} <= {*lines}:
+        raise StageError(
+            f"Loop.questions = {str(named)!r}: {path.stem} was drawn from "
+            f"{drawn.get('questions')!r}, which had other questions; {hint}"
+        )
+
+
+def _settings(place: Place) -> dict[str, int]:
+    return {"Loop.questions_per_round": place.loop.questions_per_round, "seed": place.seed}
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def _lines(path: pathlib.Path) -> list[str]:
-    return [line for line in path.read_text("utf-8").split("\n") if line.strip()]
+    try:
+        with open_bytes(path) as file:
+            text = file.read().decode("utf-8")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: the compressed file is damaged ({error})") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start + 1} is not UTF-8") from None
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def _shuffled(seed: int) -> Callable[[str], bytes]:

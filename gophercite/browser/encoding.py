@@ -4,7 +4,7 @@ from gophercite.browser.observation import TokenBudget, answering_prompt, prompt
 from gophercite.browser.settings import Settings
 from gophercite.browser.state import Reference, State
 from gophercite.prompts import encode_judged, encode_response_text, encode_text
-from gophercite.records import LongAnswer, Response
+from gophercite.records import Extract, LongAnswer, Response
 from gophercite.vocabularies import Vocabulary
 
 PREFIX_TOKENS = 1024  # default number of prompt tokens (question, references) for reward models
@@ -44,6 +44,20 @@ def encode_written(vocabulary: Vocabulary, text: str) -> list[int]:
     of sequence.
     """
     return [*encode_response_text(vocabulary, text), vocabulary.eos_id]
+
+
+def long_answer(end: State) -> LongAnswer:
+    """An answered episode in the form that reward models read.
+
+    A page without a title, which records don't allow, is named by its host or its document.
+    """
+    references = tuple(
+        Extract(
+            each.title or each.domain or each.document, each.extract, each.domain, each.url or None
+        )
+        for each in end.references
+    )
+    return LongAnswer(end.answer or "", references)
 
 
 def encode_judged_response(

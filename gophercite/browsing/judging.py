@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Sequence
 
-from gophercite.browser.encoding import PREFIX_TOKENS
+from gophercite.browser.encoding import PREFIX_TOKENS, long_answer
 from gophercite.browser.state import State
 from gophercite.decoding.rerank import Scorer
 from gophercite.model_folders.folder import Model
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
-from gophercite.records import Extract, LongAnswer
+from gophercite.records import LongAnswer
 from gophercite.vocabularies import Vocabulary
 
 _WIDTHS = 128  # judged texts are padded to a multiple of this, so that few programs are compiled
@@ -42,8 +42,4 @@ class Judge:
 
 def judged(state: State) -> tuple[str, LongAnswer]:
     """What a reward model reads of an answered episode: question, and answer with references."""
-    references = tuple(
-        Extract(each.title, each.extract, each.domain, each.url or None)
-        for each in state.references
-    )
-    return state.question, LongAnswer(state.answer or "", references)
+    return state.question, long_answer(state)

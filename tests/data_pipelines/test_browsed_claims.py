@@ -164,3 +164,13 @@ def test_most_raters_decide_and_unsure_is_no_vote() -> None:
     assert list(section.tables[0].rows[0])[1:] == ["1", "100.0 (27.0–100.0)", "–", "–"]
     other = stance_section({"a": tied}, [QUESTION])
     assert [row[2] for row in other.tables[0].rows] == ["0", "0", "0"], "it is about no belief"
+
+
+def test_bad_lines_are_named_even_if_no_answer_is_left(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "e.jsonl").write_text("{}\n")
+    assert main([str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "out")]) == 1
+    bad, problem = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path / 'e.jsonl'}:1: " in bad
+    assert "no episode is of one of the questions" in problem

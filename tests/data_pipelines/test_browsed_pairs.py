@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_pipelines.browsed_pairs import main
+from data_pipelines.browsing_comparisons import long_answer
 from gophercite import cli, records
 from gophercite.browser.browsed_answers import NUMBERS, without_citations
 from gophercite.browser.episodes import Episode, write_episodes
@@ -170,3 +171,26 @@ def test_questions_with_nothing_to_compare_are_one_line(
     assert "no question has both answers" in capsys.readouterr().err
     assert main([str(tmp_path / "absent.jsonl"), *flags]) == 1
     assert "absent.jsonl" in capsys.readouterr().err
+
+
+def test_bad_lines_are_named_even_if_no_pair_is_left(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.jsonl").write_text("{}\n")
+    records.write(tmp_path / "q.jsonl", [QUESTION])
+    flags = ["--out", str(tmp_path / "o.jsonl"), "--reference-answers", str(tmp_path / "q.jsonl")]
+    assert main([str(tmp_path / "m.jsonl"), *flags]) == 1
+    bad, problem = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path / 'm.jsonl'}:1: " in bad
+    assert "no question has both answers" in problem
+
+
+def test_pages_without_a_title_are_named_by_their_host(tmp_path: pathlib.Path) -> None:
+    one = episode(PROVED, 1)
+    (reference,) = one.end.references
+    untitled = dataclasses.replace(reference, title="", domain="site.example")
+    end = dataclasses.replace(one.end, references=(untitled,))
+    assert long_answer(end).references[0].title == "site.example"
+    nameless = dataclasses.replace(untitled, domain="")
+    end = dataclasses.replace(one.end, references=(nameless,))
+    assert long_answer(end).references[0].title == reference.document

@@ -138,3 +138,15 @@ def test_a_share_is_part_of_a_larger_one_and_what_is_held_out_stays(
     assert 0.08 < len(fifth[trained]) / len(whole[trained]) < 0.35, "of what is not held out"
     with pytest.raises(SystemExit):
         main([*asked, "--out", str(tmp_path), "--share", "0"])
+
+
+def test_bad_lines_are_named_even_if_nothing_is_left_to_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("q.jsonl", "e.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    flags = [str(tmp_path / "q.jsonl"), str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "out")]
+    assert main(flags) == 1
+    *bad, problem = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[0] for line in bad] == [f"{path}:1" for path in flags[:2]]
+    assert "no question has two different answers" in problem

@@ -125,10 +125,12 @@ def test_another_world_is_refused_by_the_episode_s_name(
     with web(seed=3, pages=40) as (_, world), pytest.raises(ValueError, match=first.id):
         list(completions(world, first, VOCABULARY, PROMPT_TOKENS))
     gone = tmp_path / "none.jsonl"
-    gone.write_text("")
+    gone.write_text("{}\n")
     arguments = [str(folder / "world_train"), str(gone), str(tmp_path)]
     assert main([*arguments, "--vocabulary", str(MODEL / "vocabulary")]) == 1
-    assert "nothing to learn from" in capsys.readouterr().err
+    bad, problem = capsys.readouterr().err.splitlines()
+    assert f"{gone}:1: " in bad
+    assert "nothing to learn from" in problem
 
 
 def test_a_judge_reads_the_answering_prompt_and_the_answer(folder: pathlib.Path) -> None:

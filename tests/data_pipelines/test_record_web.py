@@ -115,6 +115,6 @@ def test_what_cannot_be_recorded_is_said(
 
 def test_a_page_that_its_own_address_does_not_open_is_refused(tmp_path: pathlib.Path) -> None:
     page = Page(Document("1", "One", "First.", "http://t.example/page#one"))
-    with pytest.raises(RecordError, match="http://t.example/page#one: .*there is no such page"):
+    with pytest.raises(RecordError, match=r"http://t.example/page#one: .*there is no such page"):
         record([page], tmp_path / "world")
     assert not (tmp_path / "world").exists()

@@ -1,6 +1,7 @@
 """PPO over browsing by launch/train.py: from folders to a policy, and on from a checkpoint."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -48,6 +49,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
 from gophercite.training.early_stopping import EarlyStopping
+from tests.data_pipelines.test_browsing_comparisons import episode as browsed
 from tests.long_forms import LONG
 
 RUN, IMPORTED = "gin_configs/ppo_sample_web.gin", "gin_configs/ppo_imported.gin"
@@ -242,12 +244,12 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     # Answers are compared with the accepted ones, question by question.
     scored = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
     asked = {each.id: each for each in records.read(files["QUESTIONS"], Question)}
-    for line, episode in zip(scored, read_episodes(out / "episodes.jsonl.gz"), strict=True):
+    for line, played in zip(scored, read_episodes(out / "episodes.jsonl.gz"), strict=True):
         assert line["opened"] <= line["offered"]
         assert line["overlaps"] <= line["opened"]
         assert 0 <= line["absent_finds"] <= line["finds"] <= line["actions"]
         of_line = {name: line[name] for name in ("exact", "f1", "quote_contains_answer")}
-        assert of_line == dataclasses.asdict(compare(asked[line["question_id"]], episode.end))
+        assert of_line == dataclasses.asdict(compare(asked[line["question_id"]], played.end))
     for name in ("exact", "f1", "quote_contains_answer", "offered", "finds"):
         mean = sum(line[name] for line in scored) / len(scored)
         assert summary[name] == pytest.approx(mean, abs=1e-4)
@@ -270,6 +272,68 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     capsys.readouterr()
     assert browse_report.main([f"bc={out}", "--output", str(tmp_path / "report")]) == 0
     assert "One episode per question" in capsys.readouterr().out
+
+
+def test_what_can_be_refused_is_refused_before_anything_is_browsed(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.write(tmp_path / "q.jsonl", [Question("q", "Why?", "t", ())])
+    with (tmp_path / "q.jsonl").open("a") as file:
+        file.write("{}\n")
+    command = ["--model", str(tmp_path / "policy"), "--world", str(tmp_path / "world")]
+    command += ["--questions", str(tmp_path / "q.jsonl")]
+    new = ["--output", str(tmp_path / "out")]
+    for flag in ("--reward-model", "--validation-reward-model"):
+        assert browse_questions.main([*command, *new, flag, str(tmp_path / "judge")]) == 1
+        bad, problem = capsys.readouterr().err.splitlines()
+        assert f"{tmp_path / 'q.jsonl'}:2: " in bad
+        assert str(tmp_path / "judge") in problem
+    (tmp_path / "file").touch()
+    assert browse_questions.main([*command, "--output", str(tmp_path / "file")]) == 1
+    assert f"{tmp_path / 'file'}: file exists" in capsys.readouterr().err
+    for limit in ("0", "-1"):
+        with pytest.raises(SystemExit, match="2"):
+            browse_questions.main([*command, *new, "--limit", limit])
+        assert f"--limit is {limit}: must be at least 1" in capsys.readouterr().err
+
+
+def test_episodes_are_kept_if_they_cannot_be_judged(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records.write(tmp_path / "q.jsonl", [Question("q", "Why?", "t", ())])
+    model = argparse.Namespace(params={}, provenance={})
+    ended = browsed("Nobody.", 0)
+    played = argparse.Namespace(turns=[[]])
+    player = argparse.Namespace(play=lambda *_, **__: played)
+    monkeypatch.setattr("gophercite.model_folders.folder.load_model", lambda _: model)
+    world = contextlib.nullcontext(argparse.Namespace(name="w"))
+    monkeypatch.setattr("gophercite.browser.recorded.RecordedWorld", lambda _: world)
+    monkeypatch.setattr(browse_questions, "_player", lambda *_: player)
+    monkeypatch.setattr(browse_questions, "_episodes", lambda *_: [ended])
+
+    def judged(*_: object) -> None:
+        raise ValueError("no judge")
+
+    monkeypatch.setattr(browse_questions, "_judged", judged)
+    command = ["--model", "m", "--world", "w", "--questions", str(tmp_path / "q.jsonl")]
+    assert browse_questions.main([*command, "--output", str(tmp_path / "out")]) == 1
+    assert "no judge" in capsys.readouterr().err
+    assert [each.id for each in read_episodes(tmp_path / "out" / "episodes.jsonl.gz")] == ["0"]
+
+
+def test_bad_lines_of_questions_to_ask_are_named(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.write(tmp_path / "q.jsonl", [Question("q", "Why?", "t", ())])
+    with (tmp_path / "q.jsonl").open("a") as file:
+        file.write("{}\n")
+    asked = BrowsingInput(
+        files=str(tmp_path / "q.jsonl"), vocabulary=bundled_vocabulary(), batch_size=2
+    )
+    assert len(asked.records) == 1
+    assert f"{tmp_path / 'q.jsonl'}:2: " in capsys.readouterr().err
+    assert len(asked.share(1, 2).records) == 1
+    assert not capsys.readouterr().err, "one process says it"
 
 
 def test_the_flags_say_what_a_model_may_write(folders: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import gzip
 import json
 import pathlib
 import runpy
@@ -403,3 +404,37 @@ def test_simulated_raters_need_samples_that_were_judged(
     flags = [str(tmp_path / "study"), "round 0", str(tmp_path), "--simulated", "3"]
     assert main(flags) == 1
     assert "simulated raters need samples that were judged" in capsys.readouterr().err
+
+
+def test_questions_that_were_drawn_with_other_settings_are_refused(place: Place) -> None:
+    loop.take_questions(place, 0)
+    loop.take_questions(place, 0)
+    fewer = dataclasses.replace(place.loop, questions_per_round=5)
+    with pytest.raises(StageError, match=r"questions_per_round = 5: round_0 was drawn with 6"):
+        loop.take_questions(dataclasses.replace(place, loop=fewer), 0)
+    with pytest.raises(StageError, match="seed = 4: round_0 was drawn with 3"):
+        # The same folder: only the seed differs.
+        loop.take_questions(dataclasses.replace(place, seed=4), 0)
+    other = dataclasses.replace(place.loop, questions=place.loop.validation_questions)
+    with pytest.raises(StageError, match=r"questions_validation.*drawn from .*questions_train"):
+        loop.take_questions(dataclasses.replace(place, loop=other), 0)
+    # Loops that were begun before this was recorded go on, as do those whose file only grew.
+    questions = pathlib.Path(place.loop.questions)
+    questions.write_text(questions.read_text("utf-8") + '{"id": "more"}\n', "utf-8")
+    loop.take_questions(place, 0)
+    (place.questions(0).parent / "round_0_drawn.json").unlink()
+    loop.take_questions(dataclasses.replace(place, loop=other), 0)
+
+
+def test_compressed_questions_are_drawn_alike(place: Place) -> None:
+    loop.take_questions(place, 0)
+    plain = place.questions(0).read_bytes()
+    packed = place.loop.questions + ".gz"
+    data = gzip.compress(pathlib.Path(place.loop.questions).read_bytes())
+    pathlib.Path(packed).write_bytes(data)
+    there = Place(dataclasses.replace(place.loop, questions=packed), place.folder / "gz", 3)
+    loop.take_questions(there, 0)
+    assert there.questions(0).read_bytes() == plain
+    pathlib.Path(packed).write_bytes(data[:-20])
+    with pytest.raises(ValueError, match=r"questions_train.jsonl.gz: .* is damaged"):
+        loop.take_questions(there, 1)
