@@ -25,22 +25,25 @@ def check(
     bindings: Mapping[str, str],
     search_paths: Sequence[str] = (),
     source: pathlib.Path = setting_names.CONFIGURATION,
-) -> None:
+) -> list[pathlib.Path]:
     """Checks names, types of values and names of tasks; imports neither JAX nor TensorFlow.
 
     Args:
       files, bindings, search_paths: as for `gin_files.load`.
       source: the file that registers the library with gin.
 
+    Returns:
+      The files that were read, including included ones.
+
     Raises:
       ConfigurationError: something is wrong; the message names what was typed, and where.
     """
     with setting_names.names_only(source) as settings:
         files_read = gin_files.load(files, bindings, search_paths)
-        if any(map(gin_files.imports_modules, files_read)):
-            return
-        _check_kinds(settings, files_read, bindings)
-        _check_tasks(files_read, bindings)
+        if not any(map(gin_files.imports_modules, files_read)):
+            _check_kinds(settings, files_read, bindings)
+            _check_tasks(files_read, bindings)
+    return files_read
 
 
 def _values() -> list[tuple[str, str, str, Any]]:

@@ -137,6 +137,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("code")
     (folder / "launch").mkdir()
     shutil.copy(LAUNCH / "keep_running.py", folder / "launch")
+    shutil.copytree(LAUNCH.parent / "gin_configs", folder / "gin_configs")
     (folder / "launch" / "tpu_setup.sh").write_text("echo the environment is there\n")
     (folder / "launch" / "train.py").write_text(TRAIN)
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
@@ -582,6 +583,32 @@ def test_a_training_that_can_t_be_costs_no_machine(
     found, _, said = cloud.run("run", "run1", *MACHINE, *training)
     assert found == status
     assert message in "\n".join(said)
+    assert cloud.calls() == []
+
+
+def test_what_the_workers_would_not_have_costs_no_machine(
+    cloud: Cloud, tmp_path: pathlib.Path
+) -> None:
+    """They get the commit, whatever is in the working copy."""
+    own = tmp_path / "own.gin"
+    own.write_text('include "gin_configs/sft_sample_world.gin"\n')
+    model = f"--gin.INITIAL_CHECKPOINT={tmp_path}"
+    for training, message in (
+        (("--", f"--gin_file={own}", TRAINING[-1]), f"{own} is not in commit "),
+        ((*TRAINING, model), f"--gin.INITIAL_CHECKPOINT is {tmp_path}: this is on your machine"),
+    ):
+        status, _, said = cloud.run("run", "run1", "--dry-run", *MACHINE, *training)
+        assert status == 1
+        assert message in "\n".join(said)
+    changed = shutil.copytree(cloud.code, tmp_path / "changed")
+    with (changed / "gin_configs" / "sft_sample_world.gin").open("a") as file:
+        file.write("\n# of another commit\n")
+    git = ["git", "-C", str(changed), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "commit", "-q", "-a", "-m", "changed"], check=True)
+    cloud.code = changed
+    status, _, said = cloud.run("run", "run1", *MACHINE, *TRAINING)
+    assert status == 1
+    assert "sft_sample_world.gin is not as in commit " in "\n".join(said)
     assert cloud.calls() == []
 
 
