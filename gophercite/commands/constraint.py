@@ -142,13 +142,14 @@ class CommandConstraint:
 
     Raises:
       NoLegalAnswer: `max_tokens` is less than that.
+      ValueError: `max_tokens` is not positive, or larger than the most characters of a command.
     """
 
     def __init__(
         self, vocabulary: Vocabulary, max_tokens: int, settings: CommandSettings | None = None
     ) -> None:
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens = {max_tokens}: must be at least 1")
+        if not 1 <= max_tokens <= _LONGEST_TEXT:
+            raise ValueError(f"max_tokens = {max_tokens}: must be from 1 to {_LONGEST_TEXT}")
         self.settings = settings or CommandSettings()
         self.max_tokens = max_tokens
         self._grammars = Grammars(vocabulary, _LONGEST_TEXT, max_tokens)

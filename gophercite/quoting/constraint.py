@@ -129,7 +129,8 @@ class QuoteConstraint:
             whole = f"has no whole {settings.boundaries}{most}, "
         return NoLegalAnswer(
             f"nothing can be quoted from the {len(sources)} documents: each is shorter than "
-            f"{settings.minimum_quote} characters, blank, {whole}or only reserved marks or "
+            f"{settings.minimum_quote} characters, blank, {whole}takes {NO_END} tokens or "
+            "more, or is only reserved marks or "
             "characters that the vocabulary can't spell, or its title holds one"
         )
 
@@ -148,6 +149,8 @@ class QuoteConstraint:
 
         Raises:
           NoLegalAnswer: some prompt's shortest answer has more than `max_tokens` tokens.
+          ValueError: `max_tokens` is 30,000 or more. Whether an answer can still be finished is
+            known up to there.
         """
         # `jnp.asarray` would compile a program for each array.
         made: QuoteTables = jax.device_put(self.host_tables(graphs, max_tokens))
@@ -168,8 +171,10 @@ class QuoteConstraint:
           The tables.
 
         Raises:
-          NoLegalAnswer: as in `tables`.
+          NoLegalAnswer, ValueError: as in `tables`.
         """
+        if max_tokens >= NO_END:
+            raise ValueError(f"max_tokens = {max_tokens}: must be below {NO_END}")
         for i, graph in enumerate(graphs):
             if graph.shortest_answer > max_tokens:
                 raise NoLegalAnswer(

@@ -18,8 +18,9 @@ class QuoteSettings:
     Attributes:
       minimum_quote: minimum number of characters in a quote; with omissions, in each run of it.
       maximum_quote: maximum number of characters in a quote; None for no limit. With a limit, a
-        quote has fewer than `minimum_quote` characters of leading white space. With omissions the
-        limit applies to each run, including any part of ` [...] ` that the page itself has there.
+        quote at `"characters"` begins with fewer than max(`minimum_quote` + 1, `minimum_claim`)
+        characters of white space (with omissions also dots and brackets). With omissions the limit
+        applies to each run, including any part of ` [...] ` that the page itself has there.
       minimum_claim: minimum number of characters in a claim.
       maximum_claim: maximum number of characters in a claim; None for no limit.
       maximum_triples: maximum number of claims, each with its quote, in one answer.
@@ -46,6 +47,10 @@ class QuoteSettings:
         Raises:
           ValueError: a field is out of range; the message names it.
         """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "boundaries" and not isinstance(value, int | None):
+                raise ValueError(f"{field.name} = {value!r}: must be a whole number")
         for name in ("minimum_quote", "minimum_claim", "maximum_triples"):
             value = getattr(self, name)
             if not 1 <= value < UNLIMITED:

@@ -128,8 +128,9 @@ def test_too_few_tokens_are_refused_by_name():
         state = replay(site(), reset("Who?"), actions)
         tables = constraint.tables([constraint.graph(page_of(site(), state), state)])
         assert mask_of(tables, initial(tables, jnp.array([0])), jnp.array([least])).any()
-    with pytest.raises(ValueError, match="max_tokens = 0"):
-        CommandConstraint(VOCABULARY, 0)
+    for tokens in (0, 9901):
+        with pytest.raises(ValueError, match=f"max_tokens = {tokens}: must be from 1 to 9900"):
+            CommandConstraint(VOCABULARY, tokens)
     with pytest.raises(ValueError, match="kept_pages = 0"):
         CommandSettings(kept_pages=0)
 

@@ -311,6 +311,14 @@ def test_a_budget_below_the_shortest_answer_is_refused():
         constraint().tables([graph], graph.shortest_answer - 1)
 
 
+def test_budgets_beyond_what_is_counted_are_refused():
+    """Costs are counted up to 30,000: with more tokens an answer might not end."""
+    graph = constraint().graph([Document("a", "T", "the cat sat")])
+    constraint().host_tables([graph], 29_999)
+    with pytest.raises(ValueError, match="max_tokens = 30000: must be below 30000"):
+        constraint().host_tables([graph], 30_000)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -323,6 +331,9 @@ def test_a_budget_below_the_shortest_answer_is_refused():
         {"maximum_omissions": -1},
         {"maximum_omissions": 61},
         {"boundaries": "word"},
+        {"minimum_quote": 5.5},
+        {"maximum_quote": "9"},
+        {"maximum_omissions": 1.5},
     ],
 )
 def test_settings_that_allow_no_answer_are_refused(settings):
