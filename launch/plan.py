@@ -61,10 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
     try:
-        if flags.tried or flags.search or len(flags.topology) > 1:
-            plans = _several(flags, bindings)
-        else:
-            plans = [_one(flags, bindings)]
+        plans = _several(flags, bindings) if _is_several(flags) else [_one(flags, bindings)]
     except (gin_files.ConfigurationError, ValueError, OSError) as error:
         print(f"plan: {in_one_line(error)}", file=sys.stderr)
         return 1
@@ -405,7 +402,21 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     add("--output", metavar="FILE", help="write the plans as JSON lines")
     add("--json", action="store_true", help="print the plan as one line of JSON")
     flags, rest = parser.parse_known_args(arguments)
+    least = dict.fromkeys([*_SIZES, "slots", "most_cuts", "processes"], 1) | {_REMAT: 0}
+    for name, lowest in least.items():
+        value = getattr(flags, name)
+        if value is not None and value < lowest:
+            parser.error(f"--{name} is {value}: must be at least {lowest}")
+    if flags.output and not pathlib.Path(flags.output).absolute().parent.is_dir():
+        parser.error(f"--output is {flags.output!r}: its folder is not there")
+    if flags.json and _is_several(flags):
+        parser.error("--json prints a single plan: --output FILE writes several as JSON lines")
     return flags, gin_files.read_bindings(parser, rest)
+
+
+def _is_several(flags: argparse.Namespace) -> bool:
+    """Whether the flags ask for more than one plan."""
+    return bool(flags.tried or flags.search or len(flags.topology) > 1)
 
 
 def _values(text: str) -> tuple[str, list[str]]:

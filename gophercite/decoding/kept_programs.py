@@ -7,8 +7,10 @@ all that it is made from: what `decode` is compiled for, shapes, JAX's settings,
 versions, and the sources of this package.
 """
 
+import contextlib
 import functools
 import hashlib
+import os
 import pathlib
 import platform
 import shutil
@@ -108,7 +110,12 @@ def _read(path: pathlib.Path) -> export.Exported | None:
         return None
     if hashlib.sha256(program).hexdigest().encode() != digest:
         return None
-    return export.deserialize(bytearray(program))
+    try:
+        with contextlib.suppress(OSError):  # the versions used last are kept
+            os.utime(path.parent)
+        return export.deserialize(bytearray(program))
+    except Exception:  # whatever is there, it is no program: it is traced again and replaced
+        return None
 
 
 def _write(path: pathlib.Path, program: bytes) -> None:

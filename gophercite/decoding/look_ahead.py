@@ -26,7 +26,15 @@ def made_ahead(
     waiting: collections.deque[tuple[_Item, Future[_Made]]] = collections.deque()
     pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
     try:
-        for item in items:
+        source, failed = iter(items), None
+        while True:
+            try:
+                item = next(source)
+            except StopIteration:
+                break
+            except Exception as error:  # raised after what was made before it
+                failed = error
+                break
             waiting.append((item, pool.submit(make, item)))
             if len(waiting) > ahead:
                 first, future = waiting.popleft()
@@ -34,5 +42,7 @@ def made_ahead(
         while waiting:
             first, future = waiting.popleft()
             yield first, future.result()
+        if failed is not None:
+            raise failed
     finally:
         pool.shutdown(cancel_futures=True)

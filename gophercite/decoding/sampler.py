@@ -105,8 +105,9 @@ def sample(
       The samples, on the host.
 
     Raises:
-      ValueError: there is no prompt, or one is empty; there are no samples to draw; or
-        `samples_per_prompt` has another length than `prompts`.
+      ValueError: there is no prompt, or one is empty; there are no samples to draw;
+        `samples_per_prompt` has another length than `prompts`; or there are keys or tables for
+        fewer.
     """
     tokens, lengths = padded_rows(prompts, pad_id, "prompt", least_width)
     each = samples_per_prompt
@@ -121,6 +122,10 @@ def sample(
             f"samples_per_prompt = {samples_per_prompt}, rows_per_prompt = {rows_per_prompt} and "
             f"prompts_in_flight = {prompts_in_flight}: all must be at least 1"
         )
+    # Out of bounds, the last prompt's would be used.
+    for name, found in (("key", key), ("quotes", None if quotes is None else quotes.first)):
+        if found is not None and found.ndim and len(found) < len(prompts):
+            raise ValueError(f"{name}: {len(found)} for {len(prompts)} prompts")
     keys = (
         jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
         if key.ndim == 0

@@ -1,7 +1,8 @@
 """How tokens are drawn, and how many."""
 
 import dataclasses
-import math
+
+_LEAST = 1e-6  # temperature other than 0, and top-p
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,11 +11,12 @@ class SamplingSettings:
 
     Attributes:
       max_tokens: maximum number of tokens per sample, including the end of sequence.
-      temperature: divides logits before the draw; 0 takes the most likely token.
+      temperature: divides logits before the draw; 0 takes the most likely token. Others are from
+        1e-6 to 1e6: beyond, masked tokens are no longer apart from others in float32.
       top_k: draw from the k most likely tokens and any that tie with the last of them; None for
         all.
       top_p: draw from the smallest set of tokens with this much probability (Holtzman et al. 2020),
-        applied after temperature and top-k.
+        applied after temperature and top-k; at least 1e-6.
       free_log_probs: under a constraint, also report each token's unconstrained log-probability
         under the model. If False, the logits of tokens that are not allowed need not be computed.
     """
@@ -33,9 +35,12 @@ class SamplingSettings:
         """
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens = {self.max_tokens}: must be at least 1")
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature = {self.temperature}: must be 0 (greedy) or more")
+        if self.temperature != 0 and not _LEAST <= self.temperature <= 1 / _LEAST:
+            raise ValueError(
+                f"temperature = {self.temperature}: must be 0 (greedy) or from {_LEAST:g} to "
+                f"{1 / _LEAST:g}"
+            )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k = {self.top_k}: must be at least 1, or None for all tokens")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p = {self.top_p}: must be in (0, 1]")
+        if not _LEAST <= self.top_p <= 1:
+            raise ValueError(f"top_p = {self.top_p}: must be from {_LEAST:g} to 1")

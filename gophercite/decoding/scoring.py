@@ -41,6 +41,7 @@ def score(
     pad_id: int,
     quotes: QuoteTables | None = None,
     max_tokens: int | None = None,
+    vocabulary_size: int | None = None,
 ) -> Scores:
     """Scores texts as continuations of prompts; each prompt is prefilled once.
 
@@ -54,6 +55,8 @@ def score(
       quotes: the prompts' tables (`QuoteConstraint.tables`), in order.
       max_tokens: the sampling limit in tokens, which decides what the constraint allows; the length
         of the longest text when None.
+      vocabulary_size: as for `sampler.sample`: embeddings from there on are no tokens. All have
+        their share of the probability when None.
 
     Returns:
       One row per text; those of one prompt are adjacent.
@@ -71,14 +74,16 @@ def score(
     shown, lengths = padded_rows(prompts, pad_id, "prompt")
     rows, sizes = padded_rows([text for of_prompt in texts for text in of_prompt], pad_id, "text")
     longest = int(sizes.max())
-    found = _score(transformer, max_tokens or longest, params, shown, lengths, rows, sizes, quotes)
+    limit = longest if max_tokens is None else max_tokens
+    found = _score(transformer, vocabulary_size, limit, params, shown, lengths, rows, sizes, quotes)
     return Scores(*(np.asarray(part)[:, :longest] if part is not None else None for part in found))  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _score(
     transformer: Transformer,
-    max_tokens: int,
+    vocabulary_size: int | None,
+    max_tokens: Int[Array, ""] | int,
     params: Params,
     prompts: Int[Array, "prompts length"],
     lengths: Int[Array, " prompts"],
@@ -106,13 +111,14 @@ def _score(
 
     def place(carry: tuple | None, now: tuple[Array, Array, Array]) -> tuple:
         at, hidden, token = now
-        logits = transformer.logits(params, hidden[:, None])[:, 0]
+        logits = transformer.logits(params, hidden[:, None])[:, 0, :vocabulary_size]
         free = log_prob_of(logits, token)
         if carry is None or quotes is None:
             return None, (free, None)
         state, legal = carry
         mask = allowed(quotes, state, jnp.full((count,), max_tokens - at))
-        legal &= jnp.take_along_axis(mask, token[:, None], axis=1)[:, 0]
+        known = jnp.minimum(token, mask.shape[1] - 1)
+        legal &= jnp.take_along_axis(mask, known[:, None], axis=1)[:, 0] & (known == token)
         among = log_prob_of(jnp.where(mask, logits[:, : mask.shape[1]], MASKED), token)
         return (advance(quotes, state, token), legal), (free, jnp.where(legal, among, -jnp.inf))
 

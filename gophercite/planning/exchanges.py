@@ -41,16 +41,18 @@ def collective_of(operation: Operation, kind: str, mesh: Mapping[str, int]) -> C
     groups = groups_of(operation.rest)
     size = len(groups[0]) if groups else math.prod(mesh.values()) if mesh else 1
     result = bytes_of(operation.result)
-    if operation.opcode.endswith("-start"):  # the result holds the operand, too
-        result = largest(operation.result) if kind != "reduce-scatter" else result
+    starts = operation.opcode.endswith("-start")
+    if starts:  # the result holds the operand, too
+        result = largest(operation.result)
     share = (size - 1) / size if size else 0
     if kind == "collective-permute":
         sent = float(largest(operation.result))
     elif kind == "reduce-scatter":
-        sent = result * size * share  # size of the operand; the result is one share of it
+        # By the operand's size: of the two, what starts has the operand, and what doesn't a share.
+        sent = result * (1 if starts else size) * share
     else:
         sent = result * share * (2 if kind == "all-reduce" else 1)
-    hidden = operation.opcode.endswith("-start") or "async_collective_name" in operation.rest
+    hidden = starts or "async_collective_name" in operation.rest
     return Collective(kind, _axes(groups, mesh), round(sent), 1, hidden)
 
 

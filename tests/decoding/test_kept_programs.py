@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import os
 import pathlib
 
@@ -110,6 +111,16 @@ def test_a_program_is_traced_once_and_draws_the_same_samples(cache, plain):
     assert traced
     same(plain, third)
     assert kept_programs._read(file) is not None
+
+
+def test_a_file_that_is_no_program_is_passed_over_and_reading_is_use(tmp_path):
+    file = tmp_path / "version" / "program"
+    file.parent.mkdir()
+    for program in (b"", b"hellohello", bytes(1000)):
+        file.write_bytes(hashlib.sha256(program).hexdigest().encode() + b"\n" + program)
+        os.utime(file.parent, (1e9, 1e9))
+        assert kept_programs._read(file) is None
+        assert file.parent.stat().st_mtime > 1e9
 
 
 def test_where_nothing_can_be_written_the_program_runs_all_the_same(cache, plain):

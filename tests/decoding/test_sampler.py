@@ -274,6 +274,11 @@ def test_one_program_serves_prompts_of_a_bucket(drawn):
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": float("inf")}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        # In float32 these would draw what the constraint masks.
+        ({"temperature": 1e-40}, "temperature"),
+        ({"temperature": 1e30}, "temperature"),
+        ({"top_p": 1e-46}, "top_p"),
         ({"top_p": 0}, "top_p"),
         ({"top_k": 0}, "top_k"),
     ],
@@ -281,6 +286,12 @@ def test_one_program_serves_prompts_of_a_bucket(drawn):
 def test_impossible_settings_are_refused_by_name(settings, named):
     with pytest.raises(ValueError, match=named):
         SamplingSettings(**settings)
+
+
+def test_keys_for_fewer_prompts_are_refused():
+    """JAX would give those without one the last one's draws."""
+    with pytest.raises(ValueError, match="key: 2 for 4 prompts"):
+        run(key=jax.random.split(jax.random.key(1)))
 
 
 @pytest.mark.parametrize("prompts", [[], [[3], []]])

@@ -6,7 +6,7 @@ import pytest
 
 from gophercite.decoding.sampler import sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.decoding.scoring import score
+from gophercite.decoding.scoring import _score, score
 from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
@@ -49,6 +49,23 @@ def test_free_samples():
     assert found.constrained_log_probs is None
     longest = int(made.lengths.max())
     assert found.log_probs.shape == (12, longest)
+    np.testing.assert_allclose(found.log_probs, made.log_probs[:, :longest], atol=1e-5)
+    programs = _score._cache_size()
+    for length in range(1, longest):
+        some = [[text[:length] for text in of_prompt] for of_prompt in texts_of(made, 4)]
+        score(MODEL, PARAMS, PROMPTS, some, pad_id=WORDS.pad_id)
+    assert _score._cache_size() == programs, "one program for all lengths"
+
+
+def test_embeddings_that_are_no_tokens_have_no_share_of_the_probability():
+    """A vocabulary that is smaller than the table of embeddings, which is often rounded up."""
+    size = MODEL.config.vocab_size - 3
+    settings = SamplingSettings(max_tokens=8)
+    options = ENDS | {"vocabulary_size": size}
+    made = sample(MODEL, PARAMS, PROMPTS, jax.random.key(3), settings, **options)
+    scored = {"pad_id": WORDS.pad_id, "vocabulary_size": size}
+    found = score(MODEL, PARAMS, PROMPTS, texts_of(made, 1), **scored)
+    longest = int(made.lengths.max())
     np.testing.assert_allclose(found.log_probs, made.log_probs[:, :longest], atol=1e-5)
 
 

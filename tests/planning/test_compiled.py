@@ -228,6 +228,23 @@ ENTRY %main (p: bf16[16,64], q: bf16[3,16,8], r: bf16[3,8,4]) -> bf16[16,64] {
 """
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_reduce_scatter_sends_alike_however_it_is_written(cut: bool) -> None:
+    """In one operation, or started first and done later, when the result has the operand, too."""
+    how = "channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}, to_apply=%add"
+    pair = "(f32[1024]{0}, f32[128]{0})"
+    lines = [
+        f"%start = {pair} reduce-scatter-start(f32[1024]{{0}} %p), {how}",
+        f"ROOT %done = f32[128]{{0}} reduce-scatter-done({pair} %start)",
+    ]
+    if not cut:
+        lines = [f"ROOT %whole = f32[128]{{0}} reduce-scatter(f32[1024]{{0}} %p), {how}"]
+    body = "\n  ".join(["%p = f32[1024]{0} parameter(0)", *lines])
+    text = f"HloModule m\nENTRY %main (p: f32[1024]) -> f32[128] {{\n  {body}\n}}\n"
+    (found,) = costs(text, {"data": 1, "fsdp": 8, "model": 1}).collectives
+    assert found == Collective("reduce-scatter", ("fsdp",), 4 * 1024 * 7 // 8, 1, cut)
+
+
 def test_a_tpu_s_program_is_read() -> None:
     found = costs(TPU, {"data": 1, "fsdp": 4, "model": 2})
     assert set(found.collectives) == {

@@ -131,6 +131,26 @@ def test_a_plan_is_made_for_simulated_devices(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--sampling", "--prompts=0"], "--prompts is 0: must be at least 1"),
+        (["--sampling", "--slots=-3"], "--slots is -3"),
+        (["--search", "--most_cuts=0"], "--most_cuts is 0"),
+        (["--remat_every=-1"], "--remat_every is -1: must be at least 0"),
+        (["--output=/nowhere/plans.jsonl"], "--output is '/nowhere/plans.jsonl': its folder"),
+        (["--json", "--search"], "--json prints a single plan"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused_before_anything_is_planned(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        plan.main([*SMALL, "--topology=cpu-4", *flags])
+    assert refused.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_mesh_that_cannot_be_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan.main([*SMALL, "--topology=cpu-4", "--gin.partitioner.model=3"]) == 1
     *_, line = capsys.readouterr().err.splitlines()
