@@ -47,7 +47,7 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
         lines = failed.stderr.splitlines() or [f"it ended with {failed.returncode}"]
         said = next((line for line in lines if "error" in line), lines[0])
         why = f"{shlex.join(failed.cmd)} failed: {said}"
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a quotation in CXX that isn't closed
         why = str(error)
     message = "attention on this CPU runs without our kernel, which takes longer: %s"
     logging.getLogger(__name__).warning(message, why)

@@ -87,7 +87,8 @@ class AdafactorRule:
             row = average("row", squares.mean(axis=-1))
             column = average("column", squares.mean(axis=-2))
             # Row and column both hold means, so their product is divided by the overall mean.
-            row_factor = jax.lax.rsqrt(row / row.mean(axis=-1, keepdims=True))
+            # Apart from each other: the quotient of a row that is never used could become 0.
+            row_factor = jax.lax.rsqrt(row) * jnp.sqrt(row.mean(axis=-1, keepdims=True))
             column_factor = jax.lax.rsqrt(column)
             update = gradient * row_factor[..., :, None] * column_factor[..., None, :]
             new = {"row": row, "column": column}

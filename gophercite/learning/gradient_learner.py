@@ -233,7 +233,7 @@ class GradientLearner(abc.ABC):
         """
         trained = self.trained(params)
         stack = ADAPTERS if ADAPTERS in trained else TRAINED
-        in_place = self.transformer.config.remat_every > 0
+        in_place = self.transformer.config.remat_every > 0 and stack in trained
 
         def loss(
             trained: Params, batch: Batch, accumulated: Params | None

@@ -85,8 +85,8 @@ class Optimizer:
         """The state before the first update.
 
         Args:
-          params: tree of arrays or shapes. In parts named `…_layers`, the first axis of every leaf
-            is the layer.
+          params: tree of arrays or shapes. In parts named `…_layers`, also within other
+            parts, the first axis of every leaf is the layer.
 
         Returns:
           A count of 0 and statistics of zeros.
@@ -269,10 +269,8 @@ def adam(
 
 
 def _is_stacked(path: tuple[Any, ...]) -> bool:
-    """Whether the first key of a leaf's path names a stack of layers."""
-    if not path:
-        return False
-    return jax.tree_util.keystr(path[:1], simple=True).endswith(_STACK_SUFFIX)
+    """Whether a key of a leaf's path names a stack of layers: a model's, or of one within it."""
+    return any(jax.tree_util.keystr((key,), simple=True).endswith(_STACK_SUFFIX) for key in path)
 
 
 def _keeps_every_value(statistics: Statistics, parameter: Array) -> bool:

@@ -86,6 +86,9 @@ def test_what_fails_is_said_once_and_the_library_is_none(source, tmp_path, monke
 
     monkeypatch.setenv("CXXFLAGS", "")
     assert "ANSWER" in said()  # the compiler's own words
+    monkeypatch.setenv("CXXFLAGS", '-DX="a')
+    assert "No closing quotation" in said()
+    monkeypatch.setenv("CXXFLAGS", "")
     monkeypatch.setenv("CXX", "false")
     assert "false -std=c++17" in said()
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))

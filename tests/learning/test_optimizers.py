@@ -113,6 +113,31 @@ def test_adam_is_optax_on_each_layer(weight_decay: float) -> None:
 
 
 @pytest.mark.parametrize(
+    "optimizer",
+    [adam(weight_decay=0.1), adafactor(min_dim_size_to_factor=2)],
+    ids=["adam", "factor"],
+)
+def test_a_network_within_the_parameters_is_updated_like_one_alone(optimizer: Optimizer) -> None:
+    """PPO's value network has stacks of layers of its own, below the name of the network."""
+    params, grads = random_tree(0), random_tree(1)
+    grads["trained_layers"] = jax.tree.map(
+        lambda leaf: leaf * jnp.geomspace(1e-3, 1e3, 2).reshape(2, *[1] * (leaf.ndim - 1)),
+        grads["trained_layers"],
+    )
+    new, _ = update_once(optimizer, {**params, "inner": params}, {**grads, "inner": grads}, 0.1)
+    inner = new.pop("inner")
+    jax.tree.map(np.testing.assert_array_equal, inner, new)
+
+
+def test_rows_that_are_never_used_get_no_step_beside_large_gradients() -> None:
+    params = {"embedding": jnp.ones((512, 128))}
+    grads = {"embedding": jnp.zeros((512, 128)).at[:50].set(1e5)}
+    new, _ = update_once(adafactor(), params, grads, 1e-2)
+    assert np.all(np.isfinite(new["embedding"]))
+    np.testing.assert_array_equal(new["embedding"][50:], 1)
+
+
+@pytest.mark.parametrize(
     ("ours", "theirs", "other"),
     [(adam, optax.adam, {}), (adafactor, optax.adafactor, {"multiply_by_parameter_scale": False})],
 )

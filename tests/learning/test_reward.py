@@ -158,6 +158,13 @@ def test_a_batch_without_labels_or_preferences_has_no_loss_of_that_kind():
     assert np.isfinite(results["preference_accuracy"])
 
 
+def test_heads_alone_can_be_trained_with_layers_that_are_recomputed():
+    """Gradients of layers are added up in their own place, where there are any."""
+    config = dataclasses.replace(CONFIG, remat_every=2)
+    learner = make_learner(config, frozen_parts=("embed", "trained_layers"), microbatches=2)
+    jax.eval_shape(learner.update, start(learner), make_batch())
+
+
 def test_training_lowers_both_losses_and_leaves_frozen_parts_alone():
     first = state = start(QUICK, frozen=2)
     batch = make_batch()
