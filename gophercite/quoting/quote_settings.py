@@ -49,7 +49,8 @@ class QuoteSettings:
         """
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name != "boundaries" and not isinstance(value, int | None):
+            is_unset = value is None and field.default is None
+            if field.name != "boundaries" and not (is_unset or isinstance(value, int)):
                 raise ValueError(f"{field.name} = {value!r}: must be a whole number")
         for name in ("minimum_quote", "minimum_claim", "maximum_triples"):
             value = getattr(self, name)

@@ -334,6 +334,7 @@ def test_budgets_beyond_what_is_counted_are_refused():
         {"minimum_quote": 5.5},
         {"maximum_quote": "9"},
         {"maximum_omissions": 1.5},
+        {"maximum_triples": None},
     ],
 )
 def test_settings_that_allow_no_answer_are_refused(settings):
