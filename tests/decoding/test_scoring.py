@@ -76,6 +76,8 @@ def test_constrained_samples_and_a_text_that_is_not_allowed():
     key = jax.random.key(2)
     options = {"quotes": tables, "samples_per_prompt": 2}
     made = sample(MODEL, PARAMS, PROMPTS, key, settings, **options, **ENDS)
+    with pytest.raises(ValueError, match="quotes: 3 for 4 prompts"):
+        sample(MODEL, PARAMS, [*PROMPTS, [5]], key, settings, **options, **ENDS)
     options = {"pad_id": WORDS.pad_id, "quotes": tables, "max_tokens": LONGEST}
     texts = texts_of(made, 2)
     found = score(MODEL, PARAMS, PROMPTS, texts, **options)

@@ -1,7 +1,6 @@
 """PPO over browsing by launch/train.py: from folders to a policy, and on from a checkpoint."""
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import pathlib
@@ -49,7 +48,6 @@ from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
 from gophercite.training.early_stopping import EarlyStopping
-from tests.data_pipelines.test_browsing_comparisons import episode as browsed
 from tests.long_forms import LONG
 
 RUN, IMPORTED = "gin_configs/ppo_sample_web.gin", "gin_configs/ppo_imported.gin"
@@ -229,7 +227,10 @@ def test_questions_are_in_one_set_each_and_none_is_demonstrated(
 
 
 def test_questions_are_browsed_and_reported_with_what_they_cost(
-    folders: dict[str, str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    folders: dict[str, str],
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = {name: json.loads(value.replace("'", '"')) for name, value in folders.items()}
     out, judge = tmp_path / "answers", files["REWARD_MODEL"]
@@ -237,6 +238,14 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     command += [files["QUESTIONS"], "--output", str(out), "--limit", "2", "--episodes", "2"]
     command += ["--actions", "4", "--max-tokens", "16", "--prompt-tokens", "160", "--together", "2"]
     judges = ["--reward-model", judge, "--validation-reward-model", judge, "--prefix-tokens", "96"]
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object) -> None:
+            raise ValueError("no memory to judge with")
+
+        patched.setattr(browse_questions, "_judged", fails)
+        assert browse_questions.main([*command, *judges, "--view-lines", "8"]) == 1
+    kept = [each.id for each in read_episodes(out / "episodes.jsonl.gz")]
     assert browse_questions.main([*command, *judges, "--view-lines", "8"]) == 0
     summary = json.loads((out / "summary.json").read_text())
     params = load_model(files["INITIAL_CHECKPOINT"]).params
@@ -255,6 +264,7 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
         assert summary[name] == pytest.approx(mean, abs=1e-4)
     # Twice the parameters for each token, read or written.
     episodes = list(read_episodes(out / "episodes.jsonl.gz"))
+    assert kept == [each.id for each in episodes], "written before they are judged"
     steps = sum(len(each.steps) for each in episodes)
     tokens = summary["operations"] * len(episodes) / (2 * summary["parameters"])
     assert 2 * steps <= tokens <= (160 + 16) * steps + 2 * (96 + 16) * len(episodes)
@@ -274,12 +284,16 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     assert "One episode per question" in capsys.readouterr().out
 
 
+def a_question_and_a_bad_line(path: pathlib.Path) -> None:
+    records.write(path, [Question("q", "Why?", "t", ())])
+    with path.open("a") as file:
+        file.write("{}\n")
+
+
 def test_what_can_be_refused_is_refused_before_anything_is_browsed(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records.write(tmp_path / "q.jsonl", [Question("q", "Why?", "t", ())])
-    with (tmp_path / "q.jsonl").open("a") as file:
-        file.write("{}\n")
+    a_question_and_a_bad_line(tmp_path / "q.jsonl")
     command = ["--model", str(tmp_path / "policy"), "--world", str(tmp_path / "world")]
     command += ["--questions", str(tmp_path / "q.jsonl")]
     new = ["--output", str(tmp_path / "out")]
@@ -297,36 +311,10 @@ def test_what_can_be_refused_is_refused_before_anything_is_browsed(
         assert f"--limit is {limit}: must be at least 1" in capsys.readouterr().err
 
 
-def test_episodes_are_kept_if_they_cannot_be_judged(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records.write(tmp_path / "q.jsonl", [Question("q", "Why?", "t", ())])
-    model = argparse.Namespace(params={}, provenance={})
-    ended = browsed("Nobody.", 0)
-    played = argparse.Namespace(turns=[[]])
-    player = argparse.Namespace(play=lambda *_, **__: played)
-    monkeypatch.setattr("gophercite.model_folders.folder.load_model", lambda _: model)
-    world = contextlib.nullcontext(argparse.Namespace(name="w"))
-    monkeypatch.setattr("gophercite.browser.recorded.RecordedWorld", lambda _: world)
-    monkeypatch.setattr(browse_questions, "_player", lambda *_: player)
-    monkeypatch.setattr(browse_questions, "_episodes", lambda *_: [ended])
-
-    def judged(*_: object) -> None:
-        raise ValueError("no judge")
-
-    monkeypatch.setattr(browse_questions, "_judged", judged)
-    command = ["--model", "m", "--world", "w", "--questions", str(tmp_path / "q.jsonl")]
-    assert browse_questions.main([*command, "--output", str(tmp_path / "out")]) == 1
-    assert "no judge" in capsys.readouterr().err
-    assert [each.id for each in read_episodes(tmp_path / "out" / "episodes.jsonl.gz")] == ["0"]
-
-
 def test_bad_lines_of_questions_to_ask_are_named(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records.write(tmp_path / "q.jsonl", [Question("q", "Why?", "t", ())])
-    with (tmp_path / "q.jsonl").open("a") as file:
-        file.write("{}\n")
+    a_question_and_a_bad_line(tmp_path / "q.jsonl")
     asked = BrowsingInput(
         files=str(tmp_path / "q.jsonl"), vocabulary=bundled_vocabulary(), batch_size=2
     )

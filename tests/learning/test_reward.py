@@ -162,7 +162,10 @@ def test_heads_alone_can_be_trained_with_layers_that_are_recomputed():
     """Gradients of layers are added up in their own place, where there are any."""
     config = dataclasses.replace(CONFIG, remat_every=2)
     learner = make_learner(config, frozen_parts=("embed", "trained_layers"), microbatches=2)
-    jax.eval_shape(learner.update, start(learner), make_batch())
+    state = start(learner)
+    after, metrics = jax.eval_shape(learner.update, state, make_batch())
+    assert {"loss/preference", "loss/supported_and_plausible"} <= metrics.keys()
+    assert learner.trained(after.params).keys() == {"final_norm", "heads"}
 
 
 def test_training_lowers_both_losses_and_leaves_frozen_parts_alone():
