@@ -160,8 +160,8 @@ def test_who_adjudicates_sees_what_others_said(tmp_path: pathlib.Path) -> None:
         for _ in lines:
             page = browser.get("/e/2")
             assert "What others said" in page.text
-            assert "Ada" not in page.source
-            assert "Bob" not in page.source
+            assert "Ada Q" not in page.source
+            assert "Bob Q" not in page.source
             said = page.elements.text.partition("What others said")[2]
             first = page.text.index("Y.") < page.text.index("N.")
             orders.add(first)
