@@ -5,13 +5,16 @@ quote the sentence next to the right one. If a claim occurs in the pages, an ans
 made to contain it. Of a question's samples, those whose quote lacks such a claim are marked, so
 that another one is chosen. Only if all of them lack it are they redrawn in a second pass, because
 which claim a sample makes isn't known when its prompt's tables are built: first their own tokens up
-to the end of the claim, then evidence from a graph in which every quote contains the claim. The
-distribution of claims does not change, and a quote that contains its claim is kept.
+to the end of the claim, then evidence from a graph in which every quote contains the claim. (If a
+token holds the claim's end and more, the second pass begins before that token, with the same text.)
+The distribution of claims does not change, and a quote that contains its claim is kept.
 
 A quote contains a claim if it has the claim's words in the same order as whole words; case and the
 white space between them do not matter.
 """
 
+import collections
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,6 +33,7 @@ from gophercite.quoting.constraint import PromptGraph, QuoteConstraint
 from gophercite.quoting.pieces import Piece
 from gophercite.quoting.quote_state import QuoteTables
 from gophercite.quoting.table_sizes import TableSizes
+from gophercite.quoting.token_walks import Limits
 from gophercite.text.word_boundaries import word_boundaries
 from gophercite.vocabularies import Vocabulary
 
@@ -46,14 +50,20 @@ class Lacking(NamedTuple):
     Attributes:
       row: its index among all samples.
       prompt: its prompt.
-      begun: its number of tokens up to the end of its claim.
-      graph: the graph of its claim's evidence, which begins with these tokens.
+      claim: its claim.
+      begun: its tokens up to the end of the mark after its claim. If a token holds this end and the
+        beginning of the title, they end before that token.
+      rest: the bytes that are then missing before the title: the mark or its end, and perhaps the
+        end of the claim; else none.
+      holding: the pieces of its prompt whose runs contain the claim (`pieces_holding`).
     """
 
     row: int
     prompt: int
-    begun: int
-    graph: PromptGraph
+    claim: str
+    begun: tuple[int, ...]
+    rest: bytes
+    holding: Mapping[str, Sequence[Piece]]
 
 
 class Redraws(NamedTuple):
@@ -63,7 +73,7 @@ class Redraws(NamedTuple):
       rows: their indices among all samples.
       slots: the index of each among its prompt's redraws.
       prompts: the prompt of each.
-      begun: number of tokens of each up to the end of its claim.
+      begun: number of first tokens that each keeps, up to the end of its claim.
       counts: number of samples that each prompt draws again.
       quotes: the tables; each sample begins with its own claim's tokens.
     """
@@ -126,8 +136,8 @@ def sample_supported(
 
     Returns:
       The samples, with the model's own log-probabilities of all their tokens; and which of them
-      have a quote that lacks their claim, though another quote could contain it: never all samples
-      of a question.
+      have a quote that lacks their claim, though another quote could contain it, given enough
+      tokens: never all samples of a question.
     """
     most = max(counts)
     quotes = by_sample(quotes, most)
@@ -136,22 +146,28 @@ def sample_supported(
     asked = np.repeat(np.arange(len(counts)) // prompts_per_question, counts)
     lacks = np.zeros(len(asked), bool)
     lacks[[each.row for each in lacking]] = True
-    has_other = np.zeros(asked.max(initial=0) + 1, bool)
-    np.logical_or.at(has_other, asked, ~lacks)
-    again = [each for each in lacking if not has_other[asked[each.row]]]
-    if not again:
-        return samples, lacks
-    redraws = to_redraw(shown.constraint, again, samples, counts, quotes)
-    others = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _SECOND)
-    # Fewer samples, but the shapes of the first pass, so that both share one compiled program.
-    drawn = draw(
-        key=others,
-        quotes=redraws.quotes,
-        samples_per_prompt=redraws.counts.tolist(),
-        least_samples=most,
-    )
-    lacks[redraws.rows] = False
-    return put_into(samples, redraws, drawn), lacks
+    has_other = _has_other(asked, lacks)
+    again = [each for each in lacking if not has_other[each.row]]
+    redraws = to_redraw(shown.constraint, again, samples, counts, quotes, prompts_per_question)
+    if redraws is not None:
+        others = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _SECOND)
+        # Fewer samples, but the shapes of the first pass, so that both share one compiled program.
+        drawn = draw(
+            key=others,
+            quotes=redraws.quotes,
+            samples_per_prompt=redraws.counts.tolist(),
+            least_samples=most,
+        )
+        samples = put_into(samples, redraws, drawn)
+        lacks[redraws.rows] = False
+    return samples, lacks & _has_other(asked, lacks)
+
+
+def _has_other(
+    asked: Int[np.ndarray, " samples"], lacks: Bool[np.ndarray, " samples"]
+) -> Bool[np.ndarray, " samples"]:
+    """Whether each sample's question has a sample without the mark."""
+    return np.isin(asked, asked[~lacks])
 
 
 def holds_claim(text: str, claim: str) -> bool:
@@ -163,17 +179,19 @@ def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[st
     """Cuts pieces so that their runs are exactly the runs that contain a claim.
 
     A run contains the claim if it begins at or before the beginning of some occurrence and ends at
-    or after its end. There is one piece per occurrence. Its runs begin after the beginning of the
-    previous occurrence, because runs that begin earlier belong to the previous piece.
+    or after its end. There is one piece per occurrence, if anything can be quoted around it. Its
+    runs begin after the beginning of the last occurrence that has a piece, because runs that begin
+    earlier belong to that piece.
 
     Args:
       pieces: what can be quoted under each title (`pieces.quotable_pieces`).
       claim: any text.
 
     Returns:
-      Pieces by title; titles without an occurrence are left out. No run has more than 2,000
-      characters on either side of its claim, fewer if the claim occurs more than 16 times: all
-      pieces together have 64,000, and 200 on a side are left while there are occurrences for them.
+      Pieces by title; titles without an occurrence are left out. A run may lack only if it has more
+      than 2,000 characters before or after the first occurrence in it, or fewer if the claim occurs
+      more than 16 times: all pieces together have 64,000, and 200 on a side are left while there
+      are occurrences for them.
     """
     found: dict[str, dict[Piece, None]] = {}
     count = sum(
@@ -192,9 +210,9 @@ def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[st
                 least = max(after, first - beside)
                 may_begin = least + np.flatnonzero(begins[least : first + 1])
                 may_end = last - 1 + np.flatnonzero(ends[last - 1 : last + beside])
-                after = first + 1
                 if not (len(may_begin) and len(may_end)):
                     continue
+                after = first + 1
                 low, high = int(may_begin[0]), int(may_end[-1]) + 1
                 characters += high - low
                 begin, end = np.zeros((2, high - low), bool)
@@ -225,6 +243,8 @@ def unsupported(
 ) -> list[Lacking]:
     """Finds the samples whose quote lacks a claim that some quote of their prompt could contain.
 
+    Whether such a quote fits into the tokens isn't known before its graph is built (`to_redraw`).
+
     Args:
       vocabulary: the model's vocabulary.
       shown: as in `sample_supported`.
@@ -234,18 +254,28 @@ def unsupported(
     settings = shown.constraint.settings
     if settings.maximum_triples > 1 or settings.maximum_omissions:
         return []
-    graphs = _EvidenceGraphs(shown, samples.tokens.shape[1])
-    found = []
+    limits = settings.limits
+    found: list[Lacking] = []
+
+    @functools.cache
+    def quotable(prompt: int) -> Mapping[str, Sequence[Piece]]:
+        return shown.constraint.pieces(shown.sources[prompt])
+
+    @functools.cache
+    def holding(prompt: int, claim: str) -> Mapping[str, Sequence[Piece]]:
+        pieces = pieces_holding(quotable(prompt), claim)
+        legal = {title: _of_length(texts, limits) for title, texts in pieces.items()}
+        return {title: texts for title, texts in legal.items() if texts}
+
     prompt_of = np.repeat(np.arange(len(counts)), counts).tolist()
     for row, prompt in enumerate(prompt_of):
         tokens = samples.tokens[row, : samples.lengths[row]].tolist()
         triple = _single(vocabulary.decode(tokens))
         if triple is None or holds_claim(triple.quote, triple.claim):
             continue
-        begun = _up_to_title(vocabulary, tokens, triple.claim)
-        graph = graphs.of(prompt, triple.claim, begun) if begun is not None else None
-        if begun is not None and graph is not None:
-            found.append(Lacking(row, prompt, len(begun), graph))
+        if pieces := holding(prompt, triple.claim):
+            begun, rest = _up_to_title(vocabulary, tokens, triple.claim)
+            found.append(Lacking(row, prompt, triple.claim, begun, rest, pieces))
     return found
 
 
@@ -255,56 +285,92 @@ def to_redraw(
     samples: Samples,
     counts: Sequence[int],
     quotes: QuoteTables,
-) -> Redraws:
+    prompts_per_question: int = 1,
+) -> Redraws | None:
     """Builds the tables of a second pass.
+
+    They have the first pass's sizes, so that both passes are one program. Where the graphs of all
+    samples take more, those of each question's most frequent claims are taken, and of each question
+    one at least.
 
     Args:
       constraint: the constraint of the first pass.
-      lacking: the samples to draw again, at least one.
+      lacking: the samples to draw again.
       samples: all prompts' samples.
       counts: number of samples per prompt.
       quotes: the tables of the first pass (`by_sample`), whose sizes the new ones get.
+      prompts_per_question: as in `sample_supported`.
+
+    Returns:
+      Which samples are drawn again, and how; None if there is none. A sample is left out if no
+      quote that contains its claim fits into the tokens, or its graph into the tables.
     """
-    numbers: dict[int, int] = {}
-    for each in lacking:
-        numbers.setdefault(id(each.graph), len(numbers))
-    graphs = list({id(each.graph): each.graph for each in lacking}.values())
     sizes = TableSizes(quotes.claim.shape[0], quotes.token.shape[0])
-    tables = constraint.host_tables(graphs, samples.tokens.shape[1], sizes)
-    slots, drawn = np.zeros(len(lacking), np.int32), np.zeros(len(counts), np.int32)
+    max_tokens = samples.tokens.shape[1]
+    chosen = _that_fit(constraint, lacking, max_tokens, sizes, prompts_per_question)
+    if not chosen:
+        return None
+    graphs = list({id(graph): graph for _, graph in chosen}.values())
+    number = {id(graph): i for i, graph in enumerate(graphs)}
+    tables = constraint.host_tables(graphs, max_tokens, sizes)
+    slots, drawn = np.zeros(len(chosen), np.int32), np.zeros(len(counts), np.int32)
     first = np.zeros((len(counts), max(counts)), np.int32)
-    for i, each in enumerate(lacking):
+    for i, (each, graph) in enumerate(chosen):
         slots[i] = drawn[each.prompt]
-        first[each.prompt, slots[i]] = tables.first[numbers[id(each.graph)]]
+        first[each.prompt, slots[i]] = tables.first[number[id(graph)]]
         drawn[each.prompt] += 1
-    rows, prompts, begun = np.array([each[:3] for each in lacking]).T
+    rows, prompts, begun = np.array([(x.row, x.prompt, len(x.begun)) for x, _ in chosen]).T
     tables = tables._replace(first=jnp.asarray(first))
     return Redraws(rows, slots, prompts, begun, drawn, tables)
 
 
-class _EvidenceGraphs:
-    """Graphs of evidence for claims, each built once."""
+def _that_fit(
+    constraint: QuoteConstraint,
+    lacking: Sequence[Lacking],
+    max_tokens: int,
+    sizes: TableSizes,
+    prompts_per_question: int,
+) -> list[tuple[Lacking, PromptGraph]]:
+    """The samples whose graphs fit into tables of these sizes, in order; see `to_redraw`."""
 
-    def __init__(self, shown: Shown, max_tokens: int) -> None:
-        self._shown = shown
-        self._max_tokens = max_tokens
-        self._pieces: dict[int, dict[str, list[Piece]]] = {}
-        self._made: dict[tuple[int, tuple[int, ...]], PromptGraph | None] = {}
+    def question(each: Lacking) -> int:
+        return each.prompt // prompts_per_question
 
-    def of(self, prompt: int, claim: str, begun: Sequence[int]) -> PromptGraph | None:
-        """The graph with a claim's evidence; None if no evidence fits the tokens."""
-        key = prompt, tuple(begun)
-        if key not in self._made:
-            self._made[key] = self._graph(prompt, claim, begun)
-        return self._made[key]
+    often = collections.Counter((question(each), each.claim) for each in lacking)
+    firsts: dict[int, Lacking] = {}
+    frequent = sorted(lacking, key=lambda each: -often[question(each), each.claim])
+    for each in frequent:
+        firsts.setdefault(question(each), each)
+    made: dict[tuple[int, tuple[int, ...], bytes], PromptGraph | None] = {}
+    taken: dict[int, tuple[Lacking, PromptGraph]] = {}
+    used, kept, served = TableSizes(), set(), set()
+    for each in [*firsts.values(), *frequent]:
+        key = each.prompt, each.begun, each.rest
+        if key not in made:
+            made[key] = constraint.evidence_graph(each.holding, each.begun, each.rest)
+        graph = made[key]
+        if graph is None or graph.shortest_answer > max_tokens:
+            continue
+        if key not in kept:
+            needed = TableSizes(*(a + b for a, b in zip(used, graph.sizes, strict=True)))
+            fits = needed.nodes <= sizes.nodes and needed.edges <= sizes.edges
+            if not fits and question(each) in served:
+                continue
+            used = needed
+            kept.add(key)
+        taken[each.row] = each, graph
+        served.add(question(each))
+    return [taken[row] for row in sorted(taken)]
 
-    def _graph(self, prompt: int, claim: str, begun: Sequence[int]) -> PromptGraph | None:
-        constraint = self._shown.constraint
-        if prompt not in self._pieces:
-            self._pieces[prompt] = constraint.pieces(self._shown.sources[prompt])
-        holding = pieces_holding(self._pieces[prompt], claim)
-        graph = constraint.evidence_graph(holding, begun) if holding else None
-        return graph if graph is not None and graph.shortest_answer <= self._max_tokens else None
+
+def _of_length(pieces: Sequence[Piece], limits: Limits) -> list[Piece]:
+    """Leaves out those pieces of `pieces_holding` whose runs are all too short or too long."""
+    return [
+        piece
+        for piece in pieces
+        if limits.minimum_quote <= len(piece.text)
+        and piece.ends.find(1) + 1 - piece.begins.rfind(1) <= limits.maximum_quote
+    ]
 
 
 def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
@@ -347,12 +413,11 @@ def _single(text: str) -> Evidence | None:
     return triples[0] if len(triples) == 1 else None
 
 
-def _up_to_title(vocabulary: Vocabulary, tokens: Sequence[int], claim: str) -> list[int] | None:
-    """The tokens up to and including `>%(`; None if no token ends exactly there."""
-    size = len(f" {evidence.CLAIM_MARK}{claim}{evidence.TITLE_MARK}".encode())
-    byte_count = 0
-    for place, token in enumerate(tokens):
-        if byte_count == size:
-            return list(tokens[:place])
-        byte_count += len(vocabulary.token_bytes(token) or b"")
-    return None
+def _up_to_title(
+    vocabulary: Vocabulary, tokens: Sequence[int], claim: str
+) -> tuple[tuple[int, ...], bytes]:
+    """The tokens up to the end of `>%(`, and what those that end sooner lack of it."""
+    whole = f" {evidence.CLAIM_MARK}{claim}{evidence.TITLE_MARK}".encode()
+    ends = np.cumsum([0, *(len(vocabulary.token_bytes(token) or b"") for token in tokens)])
+    count = int(np.searchsorted(ends, len(whole), side="right")) - 1
+    return tuple(tokens[:count]), whole[ends[count] :]

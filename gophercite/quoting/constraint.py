@@ -75,47 +75,48 @@ class QuoteConstraint:
         )
 
     def evidence_graph(
-        self, pieces: Mapping[str, Sequence[Piece]], begun: Sequence[int]
+        self, pieces: Mapping[str, Sequence[Piece]], begun: Sequence[int], rest: bytes = b""
     ) -> PromptGraph | None:
         """The graph of answers whose claim is given: of their titles and quotes.
 
         Args:
           pieces: the pieces they may quote; not empty.
-          begun: the tokens of such an answer up to the mark before the title. The graph's first
-            nodes allow only these, in order.
+          begun: the first tokens of such an answer, at most up to the mark before the title. The
+            graph's first nodes allow only these, in order.
+          rest: the bytes between these tokens and the title; any tokens may spell them.
 
         Returns:
           The graph; None if it has no answer.
         """
-        parts, whole = self._graph(pieces)
+        parts, whole = self._graph(pieces, rest)
         edges, nodes, count = whole.edges, len(whole.cost), len(begun)
-        node = nodes + 1 + np.arange(count)
-        node[-1] = parts.prefix
-        ahead = np.arange(count, 0, -1)  # number of tokens up to the title
-        cost = np.minimum(whole.cost[parts.prefix] + ahead[:, None], NO_END)
-        if cost[0, 0] >= NO_END:
+        ahead = np.arange(count, 0, -1)[:, None]  # number of tokens up to the evidence
+        more = np.minimum(whole.cost[parts.prefix] + ahead, NO_END)
+        cost = np.concatenate([whole.cost, more.astype(whole.cost.dtype)])
+        start = nodes if count else parts.prefix
+        if cost[start, 0] >= NO_END:
             return None
         same = np.zeros(count, np.int16)
         chain = TokenEdges(
             start=edges.start[-1] + 1 + np.arange(count),
-            token=np.array(begun),
-            node=node,
+            token=np.array(begun, int),
+            node=np.append(nodes + np.arange(1, count), parts.prefix)[:count],
             characters=same - 1,  # ~0: no characters yet
             need=same,
             reach=same + NO_REACH,
             begins=same,
         )
         joined = [
-            np.concatenate([before, more]).astype(before.dtype)
-            for before, more in zip(edges, chain, strict=True)
+            np.concatenate([before, after]).astype(before.dtype)
+            for before, after in zip(edges, chain, strict=True)
         ]
-        return PromptGraph(
-            nodes, TokenEdges(*joined), np.concatenate([whole.cost, cost]).astype(whole.cost.dtype)
-        )
+        return PromptGraph(start, TokenEdges(*joined), cost)
 
-    def _graph(self, pieces: Mapping[str, Sequence[Piece]]) -> tuple[Parts, PromptGraph]:
+    def _graph(
+        self, pieces: Mapping[str, Sequence[Piece]], before_title: bytes = b""
+    ) -> tuple[Parts, PromptGraph]:
         limits = self.settings.limits
-        graph = QuoteGraph.build(pieces, limits.maximum_omissions > 0)
+        graph = QuoteGraph.build(pieces, limits.maximum_omissions > 0, before_title)
         edges = token_edges(
             graph, self._claim, self._trie, self._claim_tokens, limits, self._eos_id
         )
@@ -123,6 +124,8 @@ class QuoteConstraint:
         return graph.parts, PromptGraph(graph.parts.start, edges, cost)
 
     def _nothing(self, sources: Sequence[Document | Window]) -> NoLegalAnswer:
+        if not sources:
+            return NoLegalAnswer("nothing can be quoted: there are no documents")
         settings, whole = self.settings, ""
         if settings.boundaries != "characters":
             most = f" of at most {settings.maximum_quote}" if settings.maximum_quote else ""
@@ -149,8 +152,8 @@ class QuoteConstraint:
 
         Raises:
           NoLegalAnswer: some prompt's shortest answer has more than `max_tokens` tokens.
-          ValueError: `max_tokens` is 30,000 or more. Whether an answer can still be finished is
-            known up to there.
+          ValueError: there are no graphs, or `max_tokens` is 30,000 or more. Whether an answer can
+            still be finished is known up to there.
         """
         # `jnp.asarray` would compile a program for each array.
         made: QuoteTables = jax.device_put(self.host_tables(graphs, max_tokens))

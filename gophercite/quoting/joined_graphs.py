@@ -80,7 +80,12 @@ def joined(
 
     Returns:
       The tables.
+
+    Raises:
+      ValueError: there are no graphs.
     """
+    if not graphs:
+        raise ValueError("there are no graphs to combine: give one for each prompt")
     # Prompts that share a graph and differ only in their start nodes need it once.
     parts = list({id(graph.edges): graph for graph in graphs}.values())
     node = [0, *itertools.accumulate(part.sizes.nodes for part in parts)]

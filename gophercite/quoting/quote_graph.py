@@ -76,13 +76,17 @@ class QuoteGraph:
 
     @classmethod
     def build(
-        cls, pieces: Mapping[str, Sequence[Piece]], with_omissions: bool = False
+        cls,
+        pieces: Mapping[str, Sequence[Piece]],
+        with_omissions: bool = False,
+        before_title: bytes = b"",
     ) -> "QuoteGraph":
         """Builds the graph.
 
         Args:
           pieces: the pieces that can be quoted under each title (`quotable_pieces`); not empty.
           with_omissions: whether quotes may leave words out.
+          before_title: bytes to be read before each title, as if it began with them.
         """
         every = [piece for group in pieces.values() for piece in group]
         encoded = [piece.text.encode() for piece in every]
@@ -97,7 +101,9 @@ class QuoteGraph:
         twins = _twins(step, place, roots, ends, byte, complete, space)
         twin_state, twin_level, blank, _ = twins
 
-        prefixes = title_prefixes([(title + QUOTE_MARK).encode() for title in pieces])
+        prefixes = title_prefixes(
+            [before_title + (title + QUOTE_MARK).encode() for title in pieces]
+        )
         prefix = len(claim_automaton().next)
         start = prefix + len(prefixes)
         quote = start + STRUCTURE + with_omissions * len(roots) * omissions.NODES

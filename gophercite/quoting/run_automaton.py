@@ -16,6 +16,10 @@ import numpy as np
 from gophercite.native import native
 from gophercite.quoting.suffix_automaton import build_suffix_automata
 
+# Letters before a place, with those after it, that nearly always tell whether a run may end there.
+_NEAR = 8
+_FEW = 32  # up to this many places are looked at one by one
+
 
 class RunAutomata(NamedTuple):
     """One automaton per group of texts; the groups' states are concatenated.
@@ -302,6 +306,7 @@ def _states(
     length, place = np.zeros(states, np.int32), np.full(states, -1, np.int32)
     may = np.zeros(states, np.bool_)
     inside, slot = _begins_below(tree, begins)
+    known = _letters_at_ends(data, may_end)
     for number in range(count):
         for back in range(way[number]):
             state, at = base[number] + back, end[number] - back - 1
@@ -312,6 +317,10 @@ def _states(
                 may[state] = may_end[at]
                 continue
             head = heads[number]
+            # Where one word is repeated, each state has about as many places as the text has words.
+            alike = tree.below[head] > _FEW and tree.length[head] - back >= _NEAR
+            if alike and not known[_letters(data, at, 1 if back else 0, known.shape[0])]:
+                continue
             for i in range(slot[head], slot[head] + tree.below[head]):
                 if may_end[inside[i] + tree.length[head] - back - 1]:
                     may[state] = True
@@ -328,6 +337,32 @@ def _states(
                     below = np.int64(same[~below])
                 step[state, ways.letter[i]] = base[below] + ways.letters[i] - 1
     return step, length, place, roots, may
+
+
+@native
+def _letters_at_ends(data: np.ndarray, may_end: np.ndarray) -> np.ndarray:
+    """A set of the letters around all places where runs may end, as a table of their hashes."""
+    room = 1024
+    while room < 8 * data.shape[0]:
+        room *= 2
+    known = np.zeros(room, np.bool_)
+    for at in range(_NEAR - 1, data.shape[0]):
+        if may_end[at]:
+            known[_letters(data, at, 0, room)] = True
+            if at + 1 < data.shape[0]:
+                known[_letters(data, at, 1, room)] = True
+    return known
+
+
+@native
+def _letters(data: np.ndarray, at: int | np.int64, after: int, room: int) -> int:
+    """Hashes the last letters up to a place, and `after` letters after it."""
+    mixed: Any = np.int64(256 * (1 + after))  # unlike any letter
+    for i in range(at + 1 - _NEAR, at + 1 + after):
+        # Without the mask it would overflow, in another way in each caller.
+        mixed = ((mixed ^ data[i]) * 0x85EBCA77) & 0x7FFFFFFF
+        mixed ^= mixed >> 15
+    return mixed & (room - 1)
 
 
 @native

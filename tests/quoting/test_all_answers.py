@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gophercite import evidence
-from gophercite.decoding.claim_in_quote import pieces_holding
+from gophercite.decoding.claim_in_quote import Shown, pieces_holding, unsupported
+from gophercite.decoding.sampler import Samples
 from gophercite.documents import Document, Window
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
@@ -24,7 +25,7 @@ from tests.quoting.shown_pages import shown
 from tests.text import word_breaks
 
 PIECES = [b" %<", b">%(", b"a>%", b"%(T", b")%[", b">%(T)%[", b"ab", b"a]", b"]%", b"]]%", b"b]",
-    b"[aba]%"]  # fmt: skip
+    b"[aba]%", b"b>%(T"]  # fmt: skip
 VOCABULARY = TokenList(PIECES)
 CHARACTERS = " %<>()[]Tab."
 # The others are never looked at: they spell what no answer here has outside of its claim.
@@ -187,6 +188,7 @@ def holds(quote, claim):
 @pytest.mark.parametrize("boundaries", ["words", "sentences"])
 @pytest.mark.parametrize("claim", ["a", "ab", "b", "Ta"])
 def test_evidence_for_a_claim_is_all_legal_evidence_that_holds_it(boundaries, claim):
+    """Also where a token holds the claim's end and more: then the evidence begins before it."""
     documents = [
         Document("a", "T", "ab a ab. Tab] a b."),
         Document("b", "Ta", "b ]ab a. Ta ba a"),
@@ -194,20 +196,40 @@ def test_evidence_for_a_claim_is_all_legal_evidence_that_holds_it(boundaries, cl
     rules = answer_judge.Rules(max_tokens=9, minimum_quote=2, maximum_claim=2)
     limits = {"minimum_quote": 2, "maximum_claim": 2}
     constraint = QuoteConstraint(VOCABULARY, QuoteSettings(boundaries=boundaries, **limits))
-    begun = (257, *(1 + ord(character) for character in claim), 258)
-    assert VOCABULARY.decode(begun) == f" %<{claim}>%("
-
-    holding = pieces_holding(constraint.pieces(documents), claim)
-    may_be = {
-        answer
+    given = f" %<{claim}>%("
+    answers = {
+        answer: evidence.parse(text)[0].quote
         for answer in legal(documents, rules, boundaries)
-        if answer[: len(begun)] == begun
-        and holds(evidence.parse(VOCABULARY.decode(answer))[0].quote, claim)
+        if (text := VOCABULARY.decode(answer)).startswith(given)
     }
-    graph = constraint.evidence_graph(holding, begun) if holding else None
-    if graph is None or graph.shortest_answer > rules.max_tokens:
-        assert not may_be
-        return
-    assert graph.shortest_answer == min(map(len, may_be))
-    can_be = sampled(constraint, graph, rules.max_tokens)
-    assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])
+    rows = np.array([np.resize([*answer, *[0] * 9], 9) for answer in answers])
+    samples = Samples(rows, np.array(list(map(len, answers))), None, None, None, 0)
+    lacking = unsupported(VOCABULARY, Shown(constraint, [documents]), samples, [len(rows)])
+    expected = [i for i, quote in enumerate(answers.values()) if not holds(quote, claim)]
+    if not pieces_holding(constraint.pieces(documents), claim):
+        assert len(expected) == len(rows) > 0
+        expected = []
+    assert [each.row for each in lacking] == expected
+
+    beginnings = {(each.begun, each.rest): each.holding for each in lacking}
+    rests = {rest for _, rest in beginnings}
+    assert not lacking or {b"", b"%(", b">%("} <= rests
+    assert not lacking or (claim[-1:] != "b") or b"b>%(" in rests
+    if lacking:  # a token may even hold the claim's beginning
+        beginnings[(), given.encode()] = lacking[0].holding
+    for (begun, rest), holding in beginnings.items():
+        assert VOCABULARY.decode(begun) + rest.decode() == given
+        if begun[:1] not in {(), (257,)}:
+            continue  # " %<" in one token stands for the others
+        may_be = {
+            answer
+            for answer, quote in answers.items()
+            if answer[: len(begun)] == begun and holds(quote, claim)
+        }
+        graph = constraint.evidence_graph(holding, begun, rest)
+        if graph is None or graph.shortest_answer > rules.max_tokens:
+            assert not may_be
+            continue
+        assert graph.shortest_answer == min(map(len, may_be))
+        can_be = sampled(constraint, graph, rules.max_tokens)
+        assert can_be == may_be, (sorted(can_be - may_be)[:5], sorted(may_be - can_be)[:5])

@@ -1,5 +1,6 @@
 """Quotes that hold their claims: what is drawn once more, and what it becomes."""
 
+import random
 import re
 import string
 
@@ -23,6 +24,7 @@ from gophercite.quoting.pieces import quotable_pieces
 from gophercite.quoting.quote_settings import QuoteSettings
 from tests.decoding.test_rerank import model
 from tests.quoting import answer_judge
+from tests.quoting.quote_worlds import spell
 from tests.quoting.shown_pages import shown
 from tests.text import word_breaks
 
@@ -93,6 +95,15 @@ def test_a_claim_that_occurs_a_thousand_times_keeps_its_graph_small():
     )
     ((piece,),) = pieces_holding(few, "7").values()
     assert len(piece.text) > 3900, "a single one has all of its room"
+
+
+def test_a_run_near_a_second_occurrence_is_kept_where_none_near_the_first_is():
+    """The sentence ends too far from the first, so it belonged to neither."""
+    sentence = f"Then 7 {'word ' * 28}7 {'word ' * 16}end."
+    often = "So 7. " * 200
+    pages = [Document("1", "T", sentence), Document("2", "U", often)]
+    pieces = quotable_pieces(pages, VOCABULARY, 1, boundaries="sentences")
+    assert ("T", sentence) in runs(pieces_holding(pieces, "7"))
 
 
 # Claims of one character are often on pages that have all of them as words.
@@ -250,6 +261,35 @@ def test_what_is_drawn_again_takes_the_place_of_the_first():
     first, second = before.constrained_log_probs, again.constrained_log_probs
     np.testing.assert_array_equal(made.constrained_log_probs[1], [*first[1, :2], *second[0, 2:]])
     np.testing.assert_array_equal(made.constrained_log_probs[4], [*first[4, :3], *second[4, 3:]])
+
+
+def test_as_much_is_drawn_again_as_the_tables_of_the_first_pass_hold():
+    """Larger tables would need another program; each question has its most frequent claim."""
+    rng = random.Random(0)
+    filler = " ".join("".join(rng.choices("bcdfg", k=6)) for _ in range(500))
+    pages = [[Document("1", "The mill", f"It is old. {ALPHABET}. {filler}")] for _ in range(2)]
+    constraint = QuoteConstraint(VOCABULARY, QUOTES)
+    quotes = constraint.host_tables([constraint.graph(page) for page in pages], 48)
+    claims = [*"01234599", *"01288345"]
+    answers = [f" %<{claim}>%(The mill)%[It is old.]%" for claim in claims]
+    rows = [[*spell(rng, VOCABULARY, text.encode()), VOCABULARY.eos_id] for text in answers]
+    lengths = np.array([len(row) for row in rows])
+    tokens = np.array([np.resize(row, 48) for row in rows])
+    samples, counts = Samples(tokens, lengths, None, None, None, 0), [8, 8]
+    lacking = claim_in_quote.unsupported(VOCABULARY, Shown(constraint, pages), samples, counts)
+    assert [each.row for each in lacking] == list(range(16))
+    redraws = claim_in_quote.to_redraw(constraint, lacking, samples, counts, quotes)
+    assert redraws.quotes.claim.shape == quotes.claim.shape
+    assert redraws.quotes.token.shape == quotes.token.shape
+    assert redraws.counts.sum() == len(redraws.rows) < 16
+    assert {claims[row] for row in redraws.rows} >= {"9", "8"}
+    # Of one question there is room for more.
+    more = claim_in_quote.to_redraw(constraint, lacking[:8], samples, counts, quotes)
+    assert more.counts[0] > redraws.counts[0]
+    assert more.quotes.token.shape == quotes.token.shape
+    # Graphs whose answers don't fit into the tokens are no one's.
+    short = samples._replace(tokens=tokens[:, : lengths.min() - 8])
+    assert claim_in_quote.to_redraw(constraint, lacking, short, counts, quotes) is None
 
 
 def test_answers_of_several_triples_are_as_they_come():

@@ -258,6 +258,13 @@ def test_documents_without_a_quote_are_refused(documents):
         constraint().graph(documents)
 
 
+def test_nothing_at_all_is_refused_by_name():
+    with pytest.raises(NoLegalAnswer, match="nothing can be quoted: there are no documents"):
+        constraint().graph([])
+    with pytest.raises(ValueError, match="there are no graphs to combine"):
+        constraint().tables([], 100)
+
+
 @pytest.mark.parametrize("boundaries", ["words", "sentences"])
 def test_pages_whose_words_are_all_too_long_are_refused(boundaries):
     limited = constraint(QuoteSettings(maximum_quote=9, boundaries=boundaries))

@@ -1,6 +1,7 @@
 """Automata of the runs that begin and end at some places, beside all runs written down."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -29,9 +30,31 @@ def build(groups):
     ), letters
 
 
+@st.composite
+def repeated(draw):
+    """A word many times between other letters; a few of its runs may end where others may not."""
+    word = draw(st.lists(LETTERS, min_size=1, max_size=3))
+    words = [(word[0][0], True, word[0][2]), *word[1:]] * draw(st.integers(33, 40))
+    first, last = st.integers(0, 4), st.integers(len(words) - 4, len(words) - 1)
+    for place in draw(st.lists(first | last, max_size=2)):
+        letter, begins, ends = words[place]
+        words[place] = letter, begins, not ends
+    return [*draw(TEXTS), *words, *draw(TEXTS)]
+
+
 @settings(deadline=None, max_examples=400)  # the first example compiles
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_it_reads_exactly_the_runs_that_begin_and_end_there(groups):
+    check(groups)
+
+
+@settings(deadline=None, max_examples=100)
+@given(repeated(), TEXTS)
+def test_so_it_does_where_a_word_is_repeated(text, other):
+    check([[text, other]])
+
+
+def check(groups):
     (step, length, place, roots, ends), data = build(groups)
     assert sorted(roots) == list(roots)
     for group, texts in enumerate(groups):
@@ -55,6 +78,15 @@ def test_it_reads_exactly_the_runs_that_begin_and_end_there(groups):
                     found[(*run, letter)] = bool(ends[after])
                     todo.append((after, (*run, letter)))
         assert found == runs
+
+
+def test_its_time_is_not_quadratic_where_a_word_is_repeated():
+    """At each letter of the text, all the word's places were looked at: minutes for such a page."""
+    word = [(0, True, True), (1, False, False), (1, False, False)]
+    build([[word * 40]])  # compiles
+    before = time.perf_counter()
+    build([[word * 200_000]])
+    assert time.perf_counter() - before < 10
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 5])
