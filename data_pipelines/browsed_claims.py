@@ -30,6 +30,7 @@ from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.records import Question
 from gophercite.records.answers import Answer, Citation, answer_to_json
 from gophercite.storage.json_fields import in_one_line
+from gophercite.text.counting import counted
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 EMPTY = {"rater": "empty", "truthful_0": "yes", "informative_0": "no"}
@@ -88,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"browsed_claims: {in_one_line(error)}", file=sys.stderr)
         return 1
-    print(f"{options.out}: {len(answers)} answers, and {len(empty)} of which nothing is left")
+    print(
+        f"{options.out}: {counted(len(answers), 'answer')}, "
+        f"and {len(empty)} of which nothing is left"
+    )
     return 0
 
 

@@ -31,6 +31,7 @@ from gophercite.browser.encoding import long_answer
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.records import Comparison, LongAnswer, Question
 from gophercite.storage.json_fields import in_one_line
+from gophercite.text.counting import counted
 
 
 def chosen(episodes: Iterable[Episode], best_of: int | None = None) -> dict[str, Episode]:
@@ -109,7 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"browsed_pairs: {in_one_line(error)}", file=sys.stderr)
         return 1
-    print(f"{options.out}: {len(pairs)} comparisons, of {len(model)} questions that were browsed")
+    print(
+        f"{options.out}: {counted(len(pairs), 'comparison')}, of "
+        f"{counted(len(model), 'browsed question')}"
+    )
     return 0
 
 

@@ -33,6 +33,7 @@ from gophercite.browser.encoding import long_answer
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.browser.state import State
 from gophercite.records import Comparison, Question
+from gophercite.text.counting import counted
 
 _POINTS = ("much better", "better")
 
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _said(made: Iterable[Comparison]) -> str:
     made = list(made)
     ties = sum(each.preferred == 0.5 for each in made)
-    return f"{len(made)} comparisons, {ties} of them ties"
+    return f"{counted(len(made), 'comparison')}, {ties} of them ties"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -27,6 +27,7 @@ from gophercite.browser.episodes import Episode, examples, read_episodes
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.worlds import World
 from gophercite.records import Completion
+from gophercite.text.counting import counted
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 
@@ -110,8 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"browsing_completions: {error}", file=sys.stderr)
         return 1
     print(
-        f"{episodes} episodes; {len(learnt['train'])} completions to learn and "
-        f"{len(learnt['validation'])} held out; {report.skipped} bad lines, {refused} episodes of "
+        f"{counted(episodes, 'episode')}; "
+        f"{counted(len(learnt['train']), 'completion')} to learn and "
+        f"{len(learnt['validation'])} held out; {counted(report.skipped, 'bad line')}, "
+        f"{counted(refused, 'episode')} of "
         "another world" + (f", {unsupported} without a supported answer" if unsupported else "")
     )
     return 0

@@ -41,6 +41,17 @@ class BrowsingInput:
     process_index: int = 0
     process_count: int = 1
 
+    def __post_init__(self) -> None:
+        """Refuses numbers of questions below 1.
+
+        Raises:
+          ValueError: there is one; the message names it.
+        """
+        for name in ("batch_size", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"BrowsingInput.{name} = {value}: must be at least 1")
+
     @property
     def mixture_or_task_name(self) -> str:
         """The questions' name in messages."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from gophercite import records
 from gophercite.records import Comparison, RatedAnswer
 from gophercite.storage.json_fields import in_one_line
+from gophercite.text.counting import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for number, each in enumerate(counts):
         print(
-            f"round {number}: {each.answers} answers, {each.good} of them good; "
-            f"{each.comparisons} comparisons, {each.decided} of them decided"
+            f"round {number}: {counted(each.answers, 'answer')}, {each.good} of them good; "
+            f"{counted(each.comparisons, 'comparison')}, {each.decided} of them decided"
         )
     return 0
 

@@ -31,6 +31,7 @@ from gophercite.retrieval.files import FilesReport, read_files
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines
+from gophercite.text.counting import counted
 
 HOST = "documents.example"
 _WORD = re.compile(r"\w+")
@@ -223,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(report)
     links = sum(len(page.links) for page in pages)
-    print(f"{len(pages)} pages with {links} links in {options.out}")
+    print(f"{counted(len(pages), 'page')} with {counted(links, 'link')} in {options.out}")
     return 0
 
 

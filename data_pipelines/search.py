@@ -28,6 +28,7 @@ from gophercite.retrieval.search_results import R, SearchReport, SearchSettings,
 from gophercite.retrieval.stored_web import StoredWeb
 from gophercite.retrieval.web import WebEngine, WebSettings
 from gophercite.storage.json_fields import RecordError, in_one_line
+from gophercite.text.counting import counted
 
 _KEPT_PROBLEMS = 100
 _SECONDS_BETWEEN_NOTES = 10.0
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
     print(_summary(flags.out, written, len(problems), found, settings))
     if web is not None:
-        print(f"{web.fetched} pages fetched, {len(web.failed)} not to be had")
+        print(f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} not to be had")
     return 0 if written else 1
 
 
@@ -89,8 +90,8 @@ def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
         if web is not None and now - noted > _SECONDS_BETWEEN_NOTES:
             noted = now
             print(
-                f"{number} records searched for, {number / (now - begun):.2f} a second; "
-                f"{web.fetched} pages fetched, {len(web.failed)} not to be had",
+                f"{counted(number, 'record')} searched for, {number / (now - begun):.2f} a second; "
+                f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} not to be had",
                 file=sys.stderr,
             )
         yield record
@@ -114,7 +115,7 @@ def _found(
 def _summary(
     out: Path, written: int, skipped: int, found: SearchReport, settings: SearchSettings
 ) -> str:
-    lines = [f"{out}: {written} records written, {skipped} skipped"]
+    lines = [f"{out}: {counted(written, 'record')} written, {skipped} skipped"]
     if found.questions:
         lines.append(
             f"{found.hits / found.questions:.1f} pages found for a question; "

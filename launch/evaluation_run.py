@@ -103,7 +103,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     left = sum(question.id not in lines for question in questions)
     if left:
         print(
-            f"This process is done; {left} questions are left to the other processes.",
+            f"This process is done; {counted(left, 'question')} left to the other processes.",
             file=sys.stderr,
         )
         return None

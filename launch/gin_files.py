@@ -385,3 +385,19 @@ def follow(name: str, value: Any) -> tuple[str, Any]:
         name = "/".join(value.scopes)
         value = gin.config._CONFIG.get((name, "gin.macro"), {}).get("value")
     return name, value
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yields the texts in a setting's value, however nested.
+
+    Args:
+      value: as gin holds it; references and macros are not followed.
+    """
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts(each)

@@ -20,9 +20,8 @@ from collections.abc import Sequence
 
 import accelerators
 import gin_files
-import setting_checks
 import tpu_flags
-import train
+import workers_files
 
 TEMPLATE = pathlib.Path(__file__).with_suffix(".yaml")
 _NAME = r"[a-z](?:[a-z0-9-]{0,36}[a-z0-9])?"  # pods add -slice-NUMBER-NUMBER-XXXXX
@@ -34,13 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags = parse(arguments)
     try:
-        settings, bindings = train.parse(flags.training)
-        setting_checks.check(settings.gin_file, bindings, settings.gin_search_paths)
+        workers_files.check(
+            flags.training, _held, "this repository, of which the image is made", "copy it there"
+        )
     except (gin_files.ConfigurationError, OSError) as error:
         print(f"jobset: {error}", file=sys.stderr)
         return 1
     print(manifest(flags), end="")
     return 0
+
+
+def _held(place: pathlib.PurePath) -> bytes | None:
+    """What the image has at a path if it was made as docs/pods.md says: the working copy's."""
+    path = gin_files.ROOT / place
+    if path.is_dir():
+        return b""
+    return path.read_bytes() if path.is_file() else None
 
 
 def manifest(flags: argparse.Namespace) -> str:

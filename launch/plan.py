@@ -39,9 +39,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gin
 import gin_files
 import keras_alone
 import plan_cache
+import setting_names
 
 from gophercite import importing
 from gophercite.storage.json_fields import in_one_line
@@ -188,12 +190,14 @@ def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dic
     """Computes plans in separate processes, and prints a table, with the fastest that fits first.
 
     Raises:
+      ConfigurationError: a search's gin files or flags are wrong.
       ValueError: no plan could be computed.
     """
+    learner = _learner(flags, bindings) if flags.search else None
     jobs = [
         (name, dict(bindings) | dict(zip(tried, values, strict=True)))
         for name in flags.topology
-        for tried in [_tried(flags, name)]
+        for tried in [_tried(flags, name, learner)]
         for values in itertools.product(*tried.values())
     ]
     plans, problems = [], []
@@ -225,8 +229,18 @@ def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dic
     return plans
 
 
-def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
-    """The values to try for each setting."""
+def _learner(flags: argparse.Namespace, bindings: Mapping[str, str]) -> str | None:
+    """What the gin files train with; None if the plan trains nothing."""
+    if flags.sampling:
+        return None
+    with setting_names.names_only():
+        gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=[])
+        made_by = gin.config._CONFIG.get(("", "gophercite.Run"), {}).get("learner")
+    return made_by.selector.rpartition(".")[2] if made_by is not None else None
+
+
+def _tried(flags: argparse.Namespace, name: str, learner: str | None) -> dict[str, list[str]]:
+    """The values to try for each setting; `learner` is what a search varies."""
     tried = dict(flags.tried)
     if flags.search:
         sizes = name.partition(":")[2] or name.partition("-")[2]
@@ -236,7 +250,8 @@ def _tried(flags: argparse.Namespace, name: str) -> dict[str, list[str]]:
         devices *= 2 if name.startswith("v3") else 1  # cores per chip
         powers = [str(2**power) for power in range(devices.bit_length()) if devices % 2**power == 0]
         tried.setdefault("partitioner.model", powers[: flags.most_cuts.bit_length()])
-        tried.setdefault(f"{flags.search}.microbatches", ["1", "4", "16"])
+        if learner is not None:
+            tried.setdefault(f"{learner}.microbatches", ["1", "4", "16"])
         tried.setdefault(_REMAT, ["0", "1", "4"])
     return tried
 
@@ -367,11 +382,8 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     )
     add(
         "--search",
-        nargs="?",
-        const="SupervisedLearner",
-        metavar="LEARNER",
-        help="try degrees of tensor parallelism, recomputed layers and, for this learner, "
-        "microbatches (default: SupervisedLearner)",
+        action="store_true",
+        help="try degrees of tensor parallelism, recomputed layers and the learner's microbatches",
     )
     add(
         f"--{_REMAT}",

@@ -4,8 +4,7 @@ import hashlib
 import importlib.metadata
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import gin
 import gin_files
@@ -71,7 +70,9 @@ def _settings(
         return None  # the command itself says what is wrong
     if any(map(gin_files.imports_modules, read)) or _is_built():
         return None
-    models = [pathlib.Path(text) / "model.json" for text in sorted({*_texts(gin.config._CONFIG)})]
+    models = [
+        pathlib.Path(text) / "model.json" for text in sorted({*gin_files.texts(gin.config._CONFIG)})
+    ]
     found = [*read, *(path for path in models if path.is_file())]
     return b"".join(hashlib.sha256(path.read_bytes()).digest() for path in found)
 
@@ -87,15 +88,3 @@ def _is_built() -> bool:
         for name in macros
     ]
     return all(isinstance(value, str) and pathlib.Path(value).is_dir() for value in values)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in a setting's value, however nested."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)

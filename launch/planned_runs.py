@@ -97,6 +97,9 @@ def planned_run(
     partitioner = Partitioner(_mesh(topology))
     for axis, size in (("data", 1), ("fsdp", -1), ("model", 1)):
         gin.bind_parameter(f"partitioner.{axis}", size)  # for what is built on this machine
+    made_by = gin.query_parameter("Transformer.config").selector.rpartition(".")[2]
+    if made_by == "model_config" and _setting("model_config.folder") is None:
+        raise ValueError("model_config.folder = None: the architecture is read from this folder")
     if sampling is not None:
         return _sampled(partitioner, sampling)
     learner = gin.query_parameter("Run.learner").selector.rpartition(".")[2]
@@ -150,13 +153,14 @@ def _architecture() -> TransformerConfig:
 
 
 def _of_shapes(partitioner: Partitioner) -> PlannedRun:
-    if not _is_folder("INITIAL_CHECKPOINT"):
-        gin.bind_parameter("INITIAL_CHECKPOINT/gin.macro.value", None)  # its values don't matter
+    if not _is_folder("INITIAL_CHECKPOINT"):  # its values don't matter; its architecture may
+        made_by = gin.query_parameter("Run.initialisation").selector
+        gin.bind_parameter(f"{made_by}.folder", None)
     learner = _made("Run.learner")
     initialisation = _made("Run.initialisation")
     config = learner.transformer.config
     if isinstance(learner, RewardLearner):
-        rows, length = (_setting(f"ComparisonInput.{name}") for name in ("batch_size", "length"))
+        rows, length = (_count(f"ComparisonInput.{name}") for name in ("batch_size", "length"))
         shapes = {
             "tokens": ((rows, 2, length), jnp.int32),
             "lengths": ((rows, 2), jnp.int32),
@@ -168,7 +172,7 @@ def _of_shapes(partitioner: Partitioner) -> PlannedRun:
         needed = config.training_flops(2 * rows, length)
     else:
         assert isinstance(learner, SupervisedLearner)
-        rows, length = (_setting(f"Input.{name}") for name in ("batch_size", "length"))
+        rows, length = (_count(f"Input.{name}") for name in ("batch_size", "length"))
         names = ("tokens", "targets", "positions", "segments")
         shapes = dict.fromkeys(names, ((rows, length), jnp.int32))
         shapes["weights"] = ((rows, length), jnp.float32)
@@ -221,7 +225,7 @@ def _actor_critic(partitioner: Partitioner, reward_model: TransformerConfig | No
     config = _architecture()
     judge = _judge(reward_model)
     names = ("batch_size", "prompt_length", "question_length", "max_tokens")
-    prompts, length, question, tokens = (_setting(f"RolloutInput.{name}") for name in names)
+    prompts, length, question, tokens = (_count(f"RolloutInput.{name}") for name in names)
     refuse_uneven(partitioner, prompts)
     samples = _setting("rollout_plan.samples_per_prompt") or 1
     drawn = SamplingSettings(tokens)
@@ -378,6 +382,18 @@ def _setting(parameter: str) -> Any:
     except ValueError:
         return None
     return gin_files.follow(parameter, value)[1]
+
+
+def _count(parameter: str) -> int:
+    """A parameter's value, which the batch's own class would check if there were data.
+
+    Raises:
+      ValueError: it is not a number of at least 1.
+    """
+    value = _setting(parameter)
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{parameter} = {value!r}: must be at least 1")
+    return value
 
 
 def _macro(name: str) -> Any:

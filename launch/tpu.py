@@ -29,46 +29,20 @@ def check_settings(flags: argparse.Namespace) -> None:
     """
     # Imported here because only `run` needs them; the other commands start in half the time.
     import gin_files
-    import setting_checks
-    import train
+    import workers_files
 
-    settings, bindings = train.parse(flags.training)
-    try:
-        files = setting_checks.check(settings.gin_file, bindings, settings.gin_search_paths)
-    except gin_files.ConfigurationError as error:
-        raise GivenUpError(str(error)) from error
     code, commit = commit_of(flags)
     what = f"commit {commit[:12]}, which is what the workers get"
-    for file in files:
-        held = _in_commit(code, commit, file)
-        if held is None:
-            raise GivenUpError(f"{file} is not in {what}: commit it")
-        if held != file.read_bytes():
-            raise GivenUpError(f"{file} is not as in {what}: commit the change")
-    for name, value in bindings.items():
-        path = pathlib.Path(value.strip("'\""))
-        if "/" in value and _is_here(path) and _in_commit(code, commit, path) is None:
-            raise GivenUpError(
-                f"--gin.{name} is {value}: this is on your machine and not in {what}; copy it to "
-                "a bucket (gs://…)"
-            )
 
+    def held(place: pathlib.PurePath) -> bytes | None:
+        words = ["git", "-C", str(code), "show", f"{commit}:{place}"]
+        shown = subprocess.run(words, capture_output=True, check=False)
+        return None if shown.returncode else shown.stdout
 
-def _is_here(path: pathlib.Path) -> bool:
     try:
-        return path.exists()
-    except (OSError, ValueError):  # no path: a long text, for instance
-        return False
-
-
-def _in_commit(code: pathlib.Path, commit: str, path: pathlib.Path) -> bytes | None:
-    """A file's bytes, or a folder's list of names, in a commit; None if it isn't there."""
-    path = path.resolve()
-    if not path.is_relative_to(ROOT):
-        return None
-    words = ["git", "-C", str(code), "show", f"{commit}:{path.relative_to(ROOT)}"]
-    shown = subprocess.run(words, capture_output=True, check=False)
-    return None if shown.returncode else shown.stdout
+        workers_files.check(flags.training, held, what, "commit it")
+    except gin_files.ConfigurationError as error:
+        raise GivenUpError(str(error)) from error
 
 
 def commit_of(flags: argparse.Namespace) -> tuple[pathlib.Path, str]:

@@ -19,6 +19,7 @@ from data_pipelines.demonstrators.options import add_options, progress_of, setti
 from gophercite import records
 from gophercite.browser.episodes import write_episodes
 from gophercite.browser.recorded import RecordedWorld
+from gophercite.text.counting import counted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
     if number:
         print(report)
-    print(f"{number} episodes of {len(questions)} questions in {options.out}")
+    print(f"{counted(number, 'episode')} of {counted(len(questions), 'question')} in {options.out}")
     return 0 if number else 1
 
 

@@ -13,6 +13,7 @@ from gophercite.browser.episodes import Episode
 from gophercite.browser.settings import Settings
 from gophercite.browser.worlds import World
 from gophercite.records import Question
+from gophercite.text.counting import counted
 
 KEPT_PROBLEMS = 20
 
@@ -56,7 +57,7 @@ class DemonstrationReport:
                 f"{actions / number:7.1f} {invalid / actions:7.1%}"
             )
         if self.without_way:
-            lines.append(f"{self.without_way} questions have no way to their proof")
+            lines.append(f"{counted(self.without_way, 'question')} without a way to the proof")
         return "\n".join(lines)
 
 

@@ -58,7 +58,7 @@ class _Folded:
         if blank:
             kept |= _blanks_between(kept)
         # For each character, the place of the one that it comes from.
-        self._origins = _origins(text, folded)[kept]
+        self._origins = origins(text, folded)[kept]
 
     def find(self, wanted: str, start: int) -> tuple[int, int] | None:
         wanted = wanted.casefold()
@@ -80,8 +80,13 @@ def _blanks_between(is_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return blanks
 
 
-def _origins(text: str, folded: str) -> NDArray[np.int32]:
-    """For each character of a folded text, the place of its original character."""
+def origins(text: str, folded: str) -> NDArray[np.int32]:
+    """For each character of a case-folded text, the place of its original character.
+
+    Args:
+      text: the text.
+      folded: `text.casefold()`.
+    """
     places = np.arange(len(text), dtype=np.int32)
     if len(folded) == len(text):  # no character folds to nothing, so none folds to several
         return places

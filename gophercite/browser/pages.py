@@ -7,7 +7,7 @@ from gophercite.browser.hosts import host_of, is_blocked, without_fragment
 from gophercite.browser.marks import one_line
 from gophercite.browser.settings import Settings
 from gophercite.browser.shown import Link, ShownPage
-from gophercite.documents import Document
+from gophercite.documents import Document, normalise_text
 from gophercite.retrieval.engine import Hit
 
 
@@ -79,8 +79,10 @@ def results_page(query: str, hits: Sequence[Hit]) -> Page:
     links = []
     place = 0
     for hit in hits:
-        title, snippet = (" ".join(text.split()) for text in (hit.title, hit.snippet))
-        title = title or hit.url
+        # As the document will have them, so that links stay where their titles are.
+        texts = [normalise_text(text) for text in (hit.title, hit.url, hit.snippet)]
+        title, url, snippet = (" ".join(text.split()) for text in texts)
+        title = title or url
         links.append(Link(place, place + len(title), hit.url))
         text = f"{title}\n{snippet}\n" if snippet else f"{title}\n"
         parts.append(text)

@@ -340,7 +340,7 @@ def _problems(loaded: Loaded) -> str:
         lines.append(f"… and {len(loaded.errors) - len(lines)} more")
     if loaded.left_over:
         lines.append(
-            f"{loaded.left_over} answers are left without another one to compare them with"
+            f"{counted(loaded.left_over, 'answer')} left without another one to compare with"
         )
     return "".join(f"\n{line}" for line in lines)
 

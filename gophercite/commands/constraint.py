@@ -84,8 +84,9 @@ class CommandSettings:
 
     def __post_init__(self) -> None:
         for name in ("page_characters", "kept_pages"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} = {value!r}: must be a whole number, at least 1")
         QuoteSettings(boundaries=self.boundaries)  # refuses what is none
 
 
@@ -198,6 +199,9 @@ class CommandConstraint:
 
         Args:
           graphs: one for each state (`graph`).
+
+        Raises:
+          ValueError: there are none.
         """
         with self._lock:
             if self._last is not None:

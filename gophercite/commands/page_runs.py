@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gophercite.browser.matching import origins
 from gophercite.commands.long_quotes import long_quotes, standing_once
 from gophercite.commands.skeletons import PageRuns
 from gophercite.documents import Window
@@ -67,15 +68,19 @@ def longest_run(text: str, most: int) -> int:
     """
     if len(text) <= most:
         return most
-    place = np.flatnonzero(~np.fromiter(map(str.isspace, text), bool, len(text)))
-    # Up to this many characters may case-fold to the same text as one character.
-    each = max((len(character.casefold()) for character in set(text)), default=1)
-    fits, fails = 0, len(place) + 1
+    folded = text.casefold()
+    origin = origins(text, folded)
+    place = origin[~np.fromiter(map(str.isspace, folded), bool, len(folded))]
+    # For each beginning of the text, how many more characters it case-folds to than it has.
+    more = np.append(0, np.cumsum(np.bincount(origin, minlength=len(text)) - 1))
+    fits, fails = 0, min(len(place), most) + 1
     while fails - fits > 1:
         count = (fits + fails) // 2
-        found = place[count - 1 :] - place[: len(place) - count + 1]
+        # A run of this length has at most so many characters that are compared.
+        compared = min(count + int((more[count:] - more[:-count]).max()), len(place))
+        found = place[compared - 1 :] - place[: len(place) - compared + 1]
         if int(found.max()) + 1 <= most:
             fits = count
         else:
             fails = count
-    return fits // each
+    return fits

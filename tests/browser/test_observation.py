@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gophercite.browser.environment import replay, reset
 from gophercite.browser.observation import TokenBudget, answering_prompt, observe, prompt
+from gophercite.browser.pages import results_page
 from gophercite.browser.settings import Settings
 from gophercite.browser.worlds import SiteWorld
 from gophercite.retrieval.engine import Hit
@@ -225,3 +226,13 @@ def test_extracts_keep_their_lines() -> None:
     state = replay(site(), reset("Why?"), texts)
     assert "> Anna Vell.\n> It burned\n" in observe(state)
     assert state.references[0].url == HILL
+
+
+def test_titles_of_results_that_change_as_documents_do_are_still_where_their_links_are() -> None:
+    """An engine of one's own may answer with anything, such as two code points for one letter."""
+    titles = ("Cafe\u0301 \u200bau lait", "\u200b", "Tea\r\n\u2028time", "\ud800")
+    found = results_page(
+        "drinks", [Hit("http://a.example/", title, "Hot\u00ad.") for title in titles]
+    )
+    shown = [found.document.text[link.start : link.end] for link in found.links]
+    assert shown == ["Café au lait", "http://a.example/", "Tea time", "\ufffd"]

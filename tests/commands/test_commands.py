@@ -1,6 +1,7 @@
 """Parts of the command constraint: texts, numbers, budgets, what is kept, one program for pages."""
 
 import dataclasses
+import itertools
 from unicodedata import category
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 from gophercite.browser.commands import parse
 from gophercite.browser.environment import page_of, replay, reset, step
+from gophercite.browser.matching import Matcher
 from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION, Settings
 from gophercite.browser.worlds import SiteWorld
@@ -131,8 +133,11 @@ def test_too_few_tokens_are_refused_by_name():
     for tokens in (0, 9901):
         with pytest.raises(ValueError, match=f"max_tokens = {tokens}: must be from 1 to 9900"):
             CommandConstraint(VOCABULARY, tokens)
-    with pytest.raises(ValueError, match="kept_pages = 0"):
-        CommandSettings(kept_pages=0)
+    with pytest.raises(ValueError, match="there are no graphs to combine"):
+        constraint.tables([])
+    for name, value in (("kept_pages", 0), ("page_characters", 1.5), ("page_characters", "9")):
+        with pytest.raises(ValueError, match=f"{name} = {value!r}: must be a whole number"):
+            CommandSettings(**{name: value})
 
 
 def test_a_page_is_built_once_and_way_back_changes_nothing_but_the_start():
@@ -248,8 +253,18 @@ def test_how_long_a_run_may_be():
     assert longest_run("ab cd", 5) == 5
     assert longest_run("ab cd", 4) == 3
     assert longest_run("a    b cd", 4) == 1
-    assert longest_run("aß cd", 4) == 1  # three characters, of which each may be two
+    assert longest_run("aß cd", 4) == 3  # is found where one of its characters may be two
+    page = "word " * 100
+    assert longest_run(page + "ß", 100) == longest_run(page, 100) - 1 == 79
     assert longest_run("   " * 3, 4) == 0
+    # Whatever is within the limit is found within it.
+    for text, most in itertools.product(
+        ("ass ß ßßs  ssa", "ﬃß f  f i ss ffi", "ab   c a bc"), range(1, 9)
+    ):
+        longest, matcher = longest_run(text, most), Matcher(text)
+        for begin, end in itertools.combinations(range(len(text) + 1), 2):
+            if end - begin <= longest and (found := matcher.quote(text[begin:end], 0)):
+                assert found[1] - found[0] <= most, (text, most, text[begin:end])
 
 
 def test_long_pages_have_runs_around_what_is_shown():

@@ -497,7 +497,7 @@ def test_demonstrations_of_a_recorded_world_of_documents(
     given = [world, str(tmp_path / "questions.jsonl"), out]
     assert main([*given, "--noise", "0", "--actions", "20-30"]) == 0
     said = capsys.readouterr()
-    assert "1 questions have no way" in said.out
+    assert "1 question without a way" in said.out
     assert "question 'lost': 9" in said.err
     (episode,) = read_episodes(out, strict=True)
     assert (episode.right, episode.supported, episode.by) == (True, True, "follower")

@@ -51,7 +51,7 @@ def test_questions_get_pages_of_the_web_which_prompts_show(
     cache = str(tmp_path / "cache")
     assert found(server, tmp_path, monkeypatch, "--search-cache", cache) == 0
     printed = capsys.readouterr()
-    assert "1 records written, 0 skipped" in printed.out
+    assert "1 record written, 0 skipped" in printed.out
     assert "2 pages fetched, 1 not to be had" in printed.out
     assert f"{server.base}/gone: the server answers with status 404" in printed.err
     (question,) = records.read(tmp_path / "found.jsonl", records.Question, strict=True)

@@ -320,6 +320,9 @@ def test_bad_lines_of_questions_to_ask_are_named(
     )
     assert len(asked.records) == 1
     assert f"{tmp_path / 'q.jsonl'}:2: " in capsys.readouterr().err
+    for name in ("limit", "batch_size"):
+        with pytest.raises(ValueError, match=f"BrowsingInput.{name} = 0: must be at least 1"):
+            dataclasses.replace(asked, **{name: 0})
     assert len(asked.share(1, 2).records) == 1
     assert not capsys.readouterr().err, "one process says it"
 

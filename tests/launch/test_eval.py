@@ -297,7 +297,7 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     # Other processes than those that began share what is left.
     two = ["--num_processes=2", f"--gin.OUTPUT={killed}"]
     assert run(*arguments, *two, "--process_id=1") == 0
-    assert "questions are left to the other processes" in capsys.readouterr().err
+    assert "questions left to the other processes" in capsys.readouterr().err
     assert not killed.with_suffix(".md").exists()
     assert run(*arguments, *two, "--process_id=0") == 0
     assert len(logs(killed)) == 3

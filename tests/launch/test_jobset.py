@@ -123,6 +123,12 @@ def test_every_topology_has_as_many_chips_as_its_slice() -> None:
         ([*GIVEN], 2, "go after --"),
         ([*GIVEN, *TRAINING[:2], "--gin.MODEL_DIR=a"], 2, "must be in a bucket"),
         ([*GIVEN, *TRAINING, "--gin.TRAIN_STEP=1"], 1, "did you mean TRAIN_STEPS?"),
+        (
+            [*GIVEN, *TRAINING, "--gin.INITIAL_CHECKPOINT=/usr/bin"],
+            1,
+            "--gin.INITIAL_CHECKPOINT is /usr/bin: this is on your machine and not in this "
+            "repository, of which the image is made",
+        ),
     ],
 )
 def test_what_can_t_be_is_refused(

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import gcloud
+import gin_files
 import jobset
 import pytest
 import tpu
 import tpu_flags
 import tpu_pursuit
+import workers_files
 
 FAKE = pathlib.Path(__file__).with_name("fake_gcloud.py")
 LAUNCH = pathlib.Path(tpu.__file__).parent
@@ -593,9 +595,11 @@ def test_what_the_workers_would_not_have_costs_no_machine(
     own = tmp_path / "own.gin"
     own.write_text('include "gin_configs/sft_sample_world.gin"\n')
     model = f"--gin.INITIAL_CHECKPOINT={tmp_path}"
+    here = (LAUNCH.parent / "gin_configs" / "sft_sample_world.gin").resolve()
     for training, message in (
         (("--", f"--gin_file={own}", TRAINING[-1]), f"{own} is not in commit "),
         ((*TRAINING, model), f"--gin.INITIAL_CHECKPOINT is {tmp_path}: this is on your machine"),
+        (("--", f"--gin_file={here}", TRAINING[-1]), f"{here} is a path of your machine"),
     ):
         status, _, said = cloud.run("run", "run1", "--dry-run", *MACHINE, *training)
         assert status == 1
@@ -610,6 +614,62 @@ def test_what_the_workers_would_not_have_costs_no_machine(
     assert status == 1
     assert "sft_sample_world.gin is not as in commit " in "\n".join(said)
     assert cloud.calls() == []
+
+
+IN_REPOSITORY = {"gin_configs/sft_imported.gin": b"", "examples": b"", "notes.jsonl": b""}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        # In the gin file itself, in a list, and in a value within another.
+        ("", "INITIAL_CHECKPOINT in gin_configs/sft_imported.gin:15 is models/smollm2: this is on"),
+        ("DATA_DIR=['gs://b/a', 'examples', 'data/b']", "--gin.DATA_DIR is data/b"),
+        ("DATA_DIR=data", "--gin.DATA_DIR is data"),
+        (
+            "add_rated_answers.files={'train': 'a.jsonl'}",
+            "--gin.add_rated_answers.files is a.jsonl",
+        ),
+        ("DATA_DIR=../elsewhere/data", "--gin.DATA_DIR is ../elsewhere/data"),
+        # In the repository, not here, and words that are no paths though there are such folders.
+        ("DATA_DIR=examples", None),
+        ("add_rated_answers.files={'train': 'notes.jsonl'}", None),
+        ("DATA_DIR=gs://data/b", None),
+        ("DATA_DIR=nowhere/b", None),
+        ("add_rated_answers.name=data", None),
+        ("EarlyStopping.metrics=('eval/validation/loss', 'out')", None),
+    ],
+)
+def test_all_files_that_settings_name_are_looked_for_where_the_workers_have_them(
+    settings: str, said: str | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (
+        "here/models/smollm2",
+        "here/data/b",
+        "here/examples",
+        "here/out",
+        "elsewhere/data",
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("a.jsonl", "notes.jsonl"):
+        (tmp_path / "here" / file).touch()
+    monkeypatch.chdir(tmp_path / "here")
+    training = ["--gin_file=gin_configs/sft_imported.gin", "--gin.MODEL_DIR=gs://b/runs/a"]
+    training += ["--gin.INITIAL_CHECKPOINT=gs://b/model", f"--gin.{settings}"] if settings else []
+    training += [] if "DATA_DIR" in settings else ["--gin.DATA_DIR=gs://b/a"]
+
+    def held(place: pathlib.PurePath) -> bytes | None:
+        path = LAUNCH.parent / place
+        return (
+            path.read_bytes() if place.parts[0] == "gin_configs" else IN_REPOSITORY.get(str(place))
+        )
+
+    if said is None:
+        workers_files.check(training, held, "it", "add it")
+        return
+    with pytest.raises(gin_files.ConfigurationError) as refused:
+        workers_files.check(training, held, "it", "add it")
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("command", ["create", "run", "status", "logs", "stop", "delete"])

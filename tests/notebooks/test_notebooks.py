@@ -177,16 +177,18 @@ def test_a_report_without_the_repository_is_refused_in_one_line(tmp_path: pathli
 def test_a_question_that_is_declined_stops_no_cell(tmp_path: pathlib.Path) -> None:
     imports = code_with("ask_your_documents", "%matplotlib").replace("%matplotlib inline", "")
     after = code_with(
-        "ask_your_documents", "drawn = ", "in answer.citations", "saved = ", "edited = "
-    )
+        "ask_your_documents", "drawn = ", "calibrate(labelled)", "promises = ", "if promises",
+        "in answer.citations", "saved = ", "edited = ",
+    )  # fmt: skip
     declined = (
         "from gophercite.records.answers import Answer\n"
-        "SAMPLES, documents = 4, []\n"
+        "SAMPLES, documents, answers, labelled = 4, [], [], []\n"
         'answer = Answer("Who?", "m", reason="no page fits the question")\n'
     )
     done = in_ipython(f"{imports}\n{declined}{after}", tmp_path)
     assert done.stdout.splitlines() == [
         "No other answers: no page fits the question.",
+        "All questions were declined: there are no answers to find a threshold with.",
         "No quote to edit: no page fits the question.",
     ], done.stderr
 

@@ -94,14 +94,21 @@ def run(*flags: str, path: pathlib.Path | None = None) -> subprocess.CompletedPr
 
 
 def test_a_search_tries_meshes_microbatches_and_recomputed_layers() -> None:
-    flags = ["--topology=v3:2x2", "--gin_file=x.gin", "--search=PPOLearner", "--most_cuts=4"]
-    tried = plan._tried(plan._parse([*flags, "--try=remat_every=3"])[0], "v3:2x2")
-    assert tried == {
+    file = "--gin_file=gin_configs/ppo_webgpt.gin"
+    flags = ["--topology=v3:2x2", file, "--search", "--most_cuts=4"]
+    given, bindings = plan._parse([*flags, "--try=remat_every=3"])
+    learner = plan._learner(given, bindings)
+    assert plan._tried(given, "v3:2x2", learner) == {
         "remat_every": ["3"],  # what is given takes precedence
         "partitioner.model": ["1", "2", "4"],
         "PPOLearner.microbatches": ["1", "4", "16"],
     }
-    assert plan._tried(plan._parse(flags)[0], "v3:2x2")["remat_every"] == ["0", "1", "4"]
+    assert plan._tried(plan._parse(flags)[0], "v3:2x2", learner)["remat_every"] == ["0", "1", "4"]
+    # Where nothing is trained, there are no microbatches.
+    for more in (["--gin_file=gin_configs/models/sample_world.gin"], [file, "--sampling"]):
+        given, bindings = plan._parse(["--topology=v3:2x2", *more, "--search"])
+        tried = plan._tried(given, "v3:2x2", plan._learner(given, bindings))
+        assert tried.keys() == {"partitioner.model", "remat_every"}
 
 
 @pytest.fixture
@@ -151,11 +158,31 @@ def test_flags_that_cannot_be_are_refused_before_anything_is_planned(
     assert said in capsys.readouterr().err
 
 
-def test_a_mesh_that_cannot_be_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan.main([*SMALL, "--topology=cpu-4", "--gin.partitioner.model=3"]) == 1
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([*SMALL, "--gin.partitioner.model=3"], "model=3 does not match 4 devices"),
+        ([*SMALL, "--gin.BATCH_SIZE=0"], "--gin.BATCH_SIZE = 0: must be at least 1"),
+        ([*SMALL, "--gin.Input.batch_size=-8"], "--gin.Input.batch_size = -8: must be at least 1"),
+        ([*SMALL, "--gin.LENGTH=0"], "--gin.LENGTH = 0: must be at least 1"),
+        (
+            ["--gin_file=gin_configs/sft_imported.gin", "--gin.INITIAL_CHECKPOINT=models/none"],
+            "models/none: not a model folder: there is no model.json in it",
+        ),
+        (
+            ["--gin_file=gin_configs/rm_imported.gin", "--gin.INITIAL_CHECKPOINT=None"],
+            "--gin.INITIAL_CHECKPOINT = None: the architecture is read from this folder",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan.main([*flags, "--topology=cpu-4"]) == 1
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("plan: ")
-    assert "model=3 does not match 4 devices" in line
+    assert said in line
 
 
 @contextlib.contextmanager

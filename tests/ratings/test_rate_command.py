@@ -145,7 +145,7 @@ def test_answers_of_two_models_are_paired(tmp_path: pathlib.Path, capsys: Says) 
     first = write(tmp_path / "a.jsonl", *({**base, **TRIPLE, "model": f"m{n}"} for n in range(3)))
     study = str(tmp_path / "study")
     assert rate("new", study, first) == 0
-    assert "1 answers are left without another one" in capsys.readouterr().err
+    assert "1 answer left without another one" in capsys.readouterr().err
     store = Study(study).store
     with store.reading() as connection:
         experiment = experiment_named(connection, "comparison")
