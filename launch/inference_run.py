@@ -102,14 +102,14 @@ def _answer_all(
     )
     number = 0
     with contextlib.closing(answered):
-        for question, answer in zip(left, answered, strict=True):
-            if question.id in done or answers is None:
-                continue
-            answers.append({"question_id": question.id, **answer_to_json(answer)})
-            number += 1
-            if answer.reason is not None:
-                declined[answer.reason] += 1
-            progress.step(number, {"declined": declined.total()})
+        for place, (question, answer) in enumerate(zip(left, answered, strict=True), 1):
+            if question.id not in done and answers is not None:
+                answers.append({"question_id": question.id, **answer_to_json(answer)})
+                number += 1
+                if answer.reason is not None:
+                    declined[answer.reason] += 1
+            if place % size == 0 or place == len(left):  # a batch's answers come all at once
+                progress.step(number, {"declined": declined.total()})
     for reason, count in declined.most_common():
         progress.note(f"{count} declined: {reason}")
 

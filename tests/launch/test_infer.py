@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import runpy
 import signal
 import socket
@@ -87,6 +88,9 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     in_twos = [*command, "--batch-size", "2"]
     assert run(in_twos, whole) == 0
+    shown = re.findall(r"question (\d+)/", capsys.readouterr().err)
+    assert shown == [str(min(2 * n, len(QUESTIONS))) for n in range(1, len(shown) + 1)]
+    assert len(shown) == (len(QUESTIONS) + 1) // 2, "one line for each batch"
     first = start(in_twos, killed)
     while not (killed.exists() and killed.read_bytes().count(b"\n") >= 3):
         assert first.poll() is None, first.stderr and first.stderr.read()
