@@ -25,9 +25,10 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
     """The shared library of a C++ file, compiled if no process has done so on this machine.
 
     It is kept beside the source, or under `$XDG_CACHE_HOME/gophercite` (`~/.cache/gophercite`) if
-    nothing can be written there. The name depends on the source, on jaxlib, and on the compiler's
-    version and the processor's instructions. The environment variables CXX and CXXFLAGS have their
-    usual meanings; CXXFLAGS come last.
+    nothing can be written there, or other users can write there, too. The name depends on the
+    source, on jaxlib, on the compiler's version and the processor's instructions, and on what the
+    file holds: one that was cut off is compiled again. The environment variables CXX and CXXFLAGS
+    have their usual meanings; CXXFLAGS come last.
 
     Args:
       source: the file.
@@ -62,23 +63,33 @@ def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
     key = hashlib.sha256()
     for part in (source.read_text(), jax.lib.__version__, shlex.join(command), macros):
         key.update(part.encode() + b"\0")
-    name = f"{source.stem}-{key.hexdigest()[:16]}.so"
+    name = f"{source.stem}-{key.hexdigest()[:16]}"
     for folder in _folders(source):
-        if _is_ours(folder / name):
-            return folder / name
+        for file in folder.glob(f"{name}-*.so"):
+            if _is_ours(folder) and _is_ours(file) and file.name == f"{name}-{_digest(file)}.so":
+                return file
+    unfit = []
     for folder in _folders(source):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not _is_ours(folder):
+                unfit.append(f"{folder}: other users can write there")
+                continue
             scratch = tempfile.TemporaryDirectory(dir=folder)
-        except OSError:
-            continue  # nothing can be written there
+        except OSError as error:
+            unfit.append(f"{folder}: {error.strerror}")
+            continue
         with scratch:
-            written = pathlib.Path(scratch.name, name)
+            written = pathlib.Path(scratch.name, "library.so")
             build = [*command, "-isystem", jax.ffi.include_dir(), str(source), "-o", str(written)]
             subprocess.run(build, check=True, capture_output=True, text=True)
-            written.replace(folder / name)  # at once, beside processes that compile the same
-        return folder / name
-    raise OSError(f"no file can be written to {' or '.join(map(str, _folders(source)))}")
+            # At once, beside processes that compile the same.
+            return written.replace(folder / f"{name}-{_digest(written)}.so")
+    raise OSError(f"there is no folder for the compiled library: {'; '.join(unfit)}")
+
+
+def _digest(file: pathlib.Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def _folders(source: pathlib.Path) -> list[pathlib.Path]:
@@ -88,11 +99,8 @@ def _folders(source: pathlib.Path) -> list[pathlib.Path]:
     return [folder for folder in folders if folder.is_absolute()]  # not where there is no home
 
 
-def _is_ours(file: pathlib.Path) -> bool:
-    """Whether a file is there that only this user, root or the owner of our sources can write."""
-    try:
-        found = [x.stat() for x in (file, file.parent)]
-    except OSError:
-        return False
+def _is_ours(path: pathlib.Path) -> bool:
+    """Whether only this user, root or the owner of our sources can write to a file or folder."""
+    found = path.stat()
     trusted = {0, os.getuid(), pathlib.Path(__file__).stat().st_uid}
-    return all(x.st_uid in trusted and not x.st_mode & stat.S_IWOTH for x in found)
+    return found.st_uid in trusted and not found.st_mode & stat.S_IWOTH

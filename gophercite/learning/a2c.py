@@ -8,7 +8,7 @@ the policy trains.
 
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -104,6 +104,8 @@ class A2CLearner(GradientLearner):
         after the other; divides the memory of the KV cache and does not change the samples.
     """
 
+    added_parts: ClassVar = (VALUE_HEAD, TEACHER, REWARD_MODEL)
+
     rewards: Rewards
     plan: Plan
     kl_weight: float = 0.1
@@ -122,13 +124,11 @@ class A2CLearner(GradientLearner):
             distribution.
         """
         super().__post_init__()
-        self._refuse_unless_counts("rollout_pieces")
-        if not 0 <= self.kl_weight <= 1:
-            raise ValueError(f"A2CLearner.kl_weight = {self.kl_weight}: must be from 0 to 1")
-        if self.value_weight < 0:
-            raise ValueError(f"A2CLearner.value_weight = {self.value_weight}: must be at least 0")
-        if self.value_scale <= 0:
-            raise ValueError(f"A2CLearner.value_scale = {self.value_scale}: must be above 0")
+        self._require_counts("rollout_pieces", "value_width")
+        self._require_numbers("kl_weight", least=0, most=1)
+        self._require_numbers("value_weight", least=0)
+        self._require_numbers("value_scale", above=0)
+        self._require_chunk(self.loss_chunk)
         if self.average_over not in get_args(AverageOver):
             known = " or ".join(f'"{name}"' for name in get_args(AverageOver))
             raise ValueError(f'A2CLearner.average_over = "{self.average_over}": must be {known}')

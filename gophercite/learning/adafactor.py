@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float32, Int32
 
+from gophercite.learning.ranges import require_count, require_number
+
 # The floor of a parameter's root mean square when updates are scaled by it (epsilon_2 there).
 _SMALLEST_SCALE = 1e-3
 
@@ -34,15 +36,13 @@ class AdafactorRule:
         Raises:
           ValueError: a field is out of range; the message names it.
         """
-        if not 0 < self.decay_rate <= 1:
-            raise ValueError(f"adafactor: decay_rate = {self.decay_rate}: must be in (0, 1]")
-        if self.clipping_threshold is not None and self.clipping_threshold <= 0:
-            raise ValueError(
-                f"adafactor: clipping_threshold = {self.clipping_threshold}: must be positive, or "
-                "None for no clipping"
-            )
-        if self.epsilon <= 0:
-            raise ValueError(f"adafactor: epsilon = {self.epsilon}: must be positive")
+        require_number("adafactor: decay_rate", self.decay_rate, above=0, most=1)
+        if self.clipping_threshold is not None:
+            otherwise = ", or None for no clipping"
+            threshold = self.clipping_threshold
+            require_number("adafactor: clipping_threshold", threshold, above=0, otherwise=otherwise)
+        require_count("adafactor: min_dim_size_to_factor", self.min_dim_size_to_factor)
+        require_number("adafactor: epsilon", self.epsilon, above=0)
 
     def statistics(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Which axes of a parameter each of its statistics keeps.

@@ -5,6 +5,8 @@ import dataclasses
 import optax
 from jaxtyping import Array, Float32, Int32
 
+from gophercite.learning.ranges import require_number
+
 
 @dataclasses.dataclass(frozen=True)
 class AdamRule:
@@ -26,11 +28,10 @@ class AdamRule:
         Raises:
           ValueError: a field is out of range; the message names it.
         """
-        for name in ("b1", "b2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"adam: {name} = {getattr(self, name)}: must be in [0, 1)")
-        if self.eps < 0:
-            raise ValueError(f"adam: eps = {self.eps}: must not be negative")
+        require_number("adam: b1", self.b1, least=0, below=1)
+        require_number("adam: b2", self.b2, least=0, below=1)
+        # Without it, the step of a parameter without gradient would be 0 / 0.
+        require_number("adam: eps", self.eps, above=0)
 
     def statistics(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Which axes of a parameter each of its statistics keeps.

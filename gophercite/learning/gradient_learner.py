@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from gophercite.learning import ema
 from gophercite.learning.clipping import clip_by_global_norm, global_norm
 from gophercite.learning.optimizers import Optimizer
 from gophercite.learning.phases import phase
+from gophercite.learning.ranges import require_count, require_number
 from gophercite.learning.state import Batch, HostTotals, Metrics, TrainState, means
 from gophercite.models.parameters import (
     ADAPTERS,
@@ -46,7 +47,11 @@ class GradientLearner(abc.ABC):
         bfloat16 sums of n pieces have a relative error of about n · 2⁻⁹ at worst.
       max_grad_norm: clips gradients to this global norm; None does not clip.
       ema_decay: decay of the moving average of parameters; None keeps no average.
+      added_parts: names of the parts that the learner adds to a model's parameters. They may be
+        among the frozen ones, too.
     """
+
+    added_parts: ClassVar[tuple[str, ...]] = ()
 
     transformer: Transformer
     optimizer: Optimizer
@@ -62,15 +67,12 @@ class GradientLearner(abc.ABC):
         Raises:
           ValueError: a setting is out of range; the message names it.
         """
-        self._refuse_unless_counts("microbatches")
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise ValueError(
-                f"{self._set('max_grad_norm')}: must be above 0, or None for no clipping"
-            )
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ValueError(
-                f"{self._set('ema_decay')}: must be at least 0 and below 1, or None for no average"
-            )
+        self._require_counts("microbatches")
+        if self.max_grad_norm is not None:
+            self._require_numbers("max_grad_norm", above=0, otherwise=", or None for no clipping")
+        if self.ema_decay is not None:
+            otherwise = ", or None for no average"
+            self._require_numbers("ema_decay", least=0, below=1, otherwise=otherwise)
 
     def check_batch(self, rows: int) -> None:
         """Refuses a batch that the settings can't divide.
@@ -83,10 +85,18 @@ class GradientLearner(abc.ABC):
         """
         self._refuse_uneven("microbatches", rows, "rows")
 
-    def _refuse_unless_counts(self, name: str) -> None:
-        value = getattr(self, name)
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{self._set(name)}: must be a whole number, at least 1")
+    def _require_counts(self, *names: str) -> None:
+        for name in names:
+            require_count(f"{type(self).__name__}.{name}", getattr(self, name))
+
+    def _require_numbers(self, *names: str, **range: Any) -> None:
+        for name in names:
+            require_number(f"{type(self).__name__}.{name}", getattr(self, name), **range)
+
+    def _require_chunk(self, chunk: int | None) -> None:
+        if chunk is not None:
+            otherwise = ", or None for the platform's usual number"
+            require_count(f"{type(self).__name__}.loss_chunk", chunk, otherwise)
 
     def _refuse_uneven(self, name: str, count: int, of: str) -> None:
         if count % getattr(self, name):
@@ -156,9 +166,9 @@ class GradientLearner(abc.ABC):
 
     def trained(self, params: Params) -> Params:
         """The parts of a tree of parameters that are trained."""
-        unknown = set(self.frozen_parts) - set(params)
-        if unknown - {FROZEN}:
-            named = ", ".join(map(repr, sorted(unknown - {FROZEN})))
+        unknown = set(self.frozen_parts) - {FROZEN, *params, *self.added_parts}
+        if unknown:
+            named = ", ".join(map(repr, sorted(unknown)))
             raise ValueError(
                 f"{self._set('frozen_parts')}: the model has no part {named}; its parts are "
                 f"{', '.join(sorted(params))}"

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float32, Int32, PRNGKeyArray
 
 from gophercite.learning.adafactor import AdafactorRule
 from gophercite.learning.adam import AdamRule
+from gophercite.learning.ranges import require_number
 from gophercite.learning.rounding import stochastic_round
 
 # In a part of the parameters with this suffix, all leaves have a leading layer axis.
@@ -80,6 +81,14 @@ class Optimizer:
     rule: Rule
     weight_decay: float = 0.0
     stochastic_rounding: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the weight decay.
+
+        Raises:
+          ValueError: it is not a finite number of at least 0.
+        """
+        require_number("optimizer: weight_decay", self.weight_decay, least=0)
 
     def init(self, params: Any) -> OptimizerState:
         """The state before the first update.

@@ -8,7 +8,7 @@ minibatches.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,9 @@ from gophercite.partitioning import constrain
 T = TypeVar("T")
 
 _SHUFFLE = 5  # folded into a step's key to shuffle rows
+# A token's log ρ is bounded by this, far beyond any clip: ρ would become infinite, and its gradient
+# NaN, even where it is clipped.
+_LARGEST_LOG_RATIO = 20.0
 
 
 class Targets(NamedTuple):
@@ -115,6 +118,8 @@ class PPOLearner(GradientLearner):
         copy of the forward and backward pass.
     """
 
+    added_parts: ClassVar = BESIDE_THE_POLICY
+
     reward_model: RewardModel
     vocabulary_size: int
     kl_reward: float = 0.02
@@ -138,21 +143,18 @@ class PPOLearner(GradientLearner):
           ValueError: a field is out of range; the message names it.
         """
         super().__post_init__()
-        least_values = {"minibatches": 1, "epochs": 1, "kl_reward": 0, "clip": 0, "widths": 1}
-        for name, least in least_values.items():
-            if getattr(self, name) < least:
+        self._require_counts("minibatches", "epochs", "value_width", "widths")
+        self._require_numbers("kl_reward", "value_weight", least=0)
+        self._require_numbers("clip", "value_scale", above=0)
+        self._require_numbers("trace", "discount", least=0, most=1)
+        self._require_chunk(self.loss_chunk)
+        if self.trained_rows is not None:
+            self._require_counts("trained_rows")
+            if self.trained_rows % (pieces := self.minibatches * self.microbatches):
                 raise ValueError(
-                    f"PPOLearner.{name} = {getattr(self, name)}: must be at least {least}"
+                    f"{self._set('trained_rows')}: must be a multiple of minibatches × "
+                    f"microbatches = {pieces}"
                 )
-        pieces = self.minibatches * self.microbatches
-        if self.trained_rows is not None and (self.trained_rows < 1 or self.trained_rows % pieces):
-            raise ValueError(
-                f"PPOLearner.trained_rows = {self.trained_rows}: must be a multiple of minibatches "
-                f"× microbatches = {pieces}"
-            )
-        for name in ("trace", "discount"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"PPOLearner.{name} = {getattr(self, name)}: must be from 0 to 1")
 
     @property
     def value_head(self) -> ValueHead:
@@ -331,6 +333,7 @@ class PPOLearner(GradientLearner):
         with phase("values"):
             values = self._values(params, own, x)
         change = jnp.where(real, log_probs - own.log_probs, 0)
+        change = jnp.minimum(change, _LARGEST_LOG_RATIO)
         ratio = jnp.exp(change)
         inside = jnp.clip(ratio, 1 - self.clip, 1 + self.clip)
         gains = fixed.advantages * ratio, fixed.advantages * inside

@@ -51,13 +51,8 @@ class RewardLearner(GradientLearner):
           ValueError: a field is out of range; the message names it.
         """
         super().__post_init__()
-        if not self.centering >= 0:
-            raise ValueError(f"RewardLearner.centering = {self.centering}: must be at least 0")
-        if not 0 <= self.auxiliary_weight < 1:
-            raise ValueError(
-                f"RewardLearner.auxiliary_weight = {self.auxiliary_weight}: must be at least 0 and "
-                "below 1"
-            )
+        self._require_numbers("centering", least=0)
+        self._require_numbers("auxiliary_weight", least=0, below=1)
 
     @property
     def model(self) -> RewardModel:

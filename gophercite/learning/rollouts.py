@@ -24,6 +24,7 @@ from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.decoded import Decoded
 from gophercite.learning.gradient_learner import cut_rows, join_rows
 from gophercite.learning.phases import phase
+from gophercite.learning.ranges import require_number
 from gophercite.learning.reencoding import Reencoding
 from gophercite.models.parameters import FROZEN, REWARD_MODEL, Params
 from gophercite.models.reward_model import RewardModel, Verdict
@@ -77,6 +78,14 @@ class Rewards:
     model: RewardModel
     syntax_penalty: float = 2.0
     reencode: Reencoding | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the penalty.
+
+        Raises:
+          ValueError: it is not a finite number of at least 0.
+        """
+        require_number("rewards.syntax_penalty", self.syntax_penalty, least=0)
 
 
 def roll_out(

@@ -4,6 +4,7 @@ Steps count from 0. A warm-up reaches its peak at step `warmup_steps`. Its first
 / (warmup_steps + 1)` of the peak.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -97,7 +98,8 @@ def inverse_sqrt(learning_rate: float, warmup_steps: int) -> Schedule:
 
 def _after_warmup(schedule: optax.Schedule, learning_rate: float, warmup_steps: int) -> Schedule:
     """A warm-up to a rate, then a schedule whose steps count from the end of the warm-up."""
-    _require(learning_rate >= 0, "learning_rate", learning_rate, "0 or more")
+    right = "a finite number, 0 or more"
+    _require(0 <= learning_rate < math.inf, "learning_rate", learning_rate, right)
     _require(warmup_steps >= 0, "warmup_steps", warmup_steps, "0 or more")
     if warmup_steps:
         first = learning_rate / (warmup_steps + 1)

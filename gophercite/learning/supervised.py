@@ -32,6 +32,16 @@ class SupervisedLearner(GradientLearner):
     z_loss: float = 0.0
     loss_chunk: int | None = None
 
+    def __post_init__(self) -> None:
+        """Checks that each field is in its range.
+
+        Raises:
+          ValueError: a field is out of range; the message names it.
+        """
+        super().__post_init__()
+        self._require_numbers("z_loss", least=0)
+        self._require_chunk(self.loss_chunk)
+
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step of gradient descent.
 

@@ -108,7 +108,8 @@ def attention(
       The weighted values, in `q`'s dtype. Rows of padding are finite but meaningless.
 
     Raises:
-      ValueError: segments branch where this is not supported.
+      ValueError: segments branch where this is not supported, or the fused kernel that `kernel`
+        names can't run here.
     """
     chosen = kernel
     positions_apart = relative is not None or biases is not None
@@ -124,6 +125,7 @@ def attention(
             "rows with branching segments (Input.share_beginnings) need rotary or learned "
             "positions, no window, and an attention_kernel other than 'splash'"
         )
+    _check_kernel(chosen, q.shape[1])
     if chosen == "cudnn":
         return _cudnn(q, k, v, segments, window, scale)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -147,6 +149,22 @@ def _platform_kernel(q: Heads, window: Window, softcap: float | None) -> str:
     if platform == "tpu" and q.shape[-1] == 128:
         return "splash"
     return "blocks"
+
+
+def _check_kernel(kernel: str, length: int) -> None:
+    """Refuses a fused kernel where it can't run, before its own less readable errors."""
+    otherwise = "; attention_kernel = 'auto' takes a fused kernel only where one can run"
+    if kernel == "splash" and length % 128:
+        raise ValueError(
+            f"attention_kernel = 'splash': rows have {length} tokens, and this kernel needs a "
+            f"multiple of 128{otherwise}"
+        )
+    platform = active_platform()
+    if kernel == "cudnn" and platform != "gpu":
+        raise ValueError(
+            f"attention_kernel = 'cudnn': this is a {platform}, and this kernel needs a GPU"
+            f"{otherwise}"
+        )
 
 
 def _blocks(

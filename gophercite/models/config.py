@@ -78,8 +78,8 @@ class TransformerConfig:
         embeddings (GPT-2), or learned biases by distance added to the scores of all layers (T5).
       max_positions: number of learned positions; None for the other kinds.
       distance_buckets: number of biases per head; None for kinds other than T5's.
-      max_distance: distance from which on all distances share the last bias; None for kinds other
-        than T5's.
+      max_distance: distance from which on all distances share the last bias, at most 2**20; None
+        for kinds other than T5's.
       context_length: maximum number of tokens that a published model was trained for, None if not
         known; computations ignore it, exports include it.
       rope_theta: base of the rotary frequencies; one for all layers, or one per layer.
@@ -118,7 +118,8 @@ class TransformerConfig:
         loop's arrays and back; on CPU it is a few per cent faster. None is a loop, except for the
         training of up to 48 blocks on a GPU.
       attention_kernel: "blocks" is our own (any platform); "cudnn" and "splash" are the GPU's and
-        TPU's fused kernels (without Transformer-XL's or T5's positions; cuDNN without soft cap);
+        TPU's fused kernels (without Transformer-XL's or T5's positions, and with one window for all
+        layers; cuDNN in bfloat16, without soft cap; splash for rows of a multiple of 128 tokens);
         "auto" takes the platform's kernel where it applies, and the CPU kernel (`kernels`) where no
         gradients are needed.
       attention_block: number of query rows per block of our own attention.

@@ -25,6 +25,7 @@ _CHOICES = ("activation", "norm", "position", "attention_kernel")
 _DTYPES = ("bfloat16", "float32")
 _TOO_LARGE = 2**31  # positions and shapes are 32-bit integers
 _MOST_LAYERS = 1000  # a larger claim would only fill the memory
+_LARGEST_DISTANCE = 2**20  # likewise: there is a bias for each distance up to the largest
 _LONGEST = 80  # characters of a wrong value in a message
 _EVEN_SHARE = "1, or a fraction of head_dim that gives an even number of channels"
 
@@ -136,6 +137,8 @@ def _check_positions(config: "TransformerConfig") -> None:
         require(buckets >= 2, "distance_buckets", buckets, "at least 2")
         right = f"above half of distance_buckets ({buckets})"
         require(farthest > buckets // 2, "max_distance", farthest, right)
+        right = f"at most {_LARGEST_DISTANCE}"
+        require(farthest <= _LARGEST_DISTANCE, "max_distance", farthest, right)
 
 
 def _is_even_share(config: "TransformerConfig") -> bool:
@@ -152,4 +155,10 @@ def _check_kernel(config: "TransformerConfig") -> None:
         require(kernel in ("auto", "blocks"), "attention_kernel", kernel, right)
     if config.attention_softcap is not None:
         right = "another one: cuDNN knows no soft cap (attention_softcap)"
+        require(kernel != "cudnn", "attention_kernel", kernel, right)
+    if isinstance(config.window, tuple):  # layers share a program, in which each reads its own
+        right = "'auto' or 'blocks': fused kernels need the same window in all layers"
+        require(kernel in ("auto", "blocks"), "attention_kernel", kernel, right)
+    if config.dtype == "float32":
+        right = "another one: cuDNN needs dtype = 'bfloat16'"
         require(kernel != "cudnn", "attention_kernel", kernel, right)

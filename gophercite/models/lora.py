@@ -98,11 +98,17 @@ class LoRA:
         return {**dataclasses.asdict(self), "targets": list(self.targets)}
 
     def check(self, config: TransformerConfig) -> None:
-        """Checks that the layers of an architecture have all targets.
+        """Checks that the layers of an architecture have all targets, and room for the rank.
 
         Raises:
-          ValueError: a target is unknown; the message lists those that exist.
+          ValueError: a target is unknown; the message lists those that exist. Or the rank is larger
+            than that of any matrix.
         """
+        if self.rank > config.d_model:  # each matrix has it as one of its sides
+            raise ValueError(
+                f"LoRA.rank = {self.rank}: must be at most {config.d_model} (the model's d_model), "
+                "the largest rank of its matrices"
+            )
         there = adaptable(config)
         if unknown := [name for name in self.targets if name not in there]:
             raise ValueError(

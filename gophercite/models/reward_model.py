@@ -12,6 +12,7 @@ exchanged with a language model in both directions.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -104,4 +105,8 @@ class RewardModel:
         hidden = constrain(hidden, "batch", "activation_embed")
         heads = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params[HEADS])
         second = heads[SUPPORTED_AND_PLAUSIBLE]
-        return Verdict(hidden @ heads[REWARD]["kernel"], hidden @ second["kernel"] + second["bias"])
+        # Float32 as such: accelerators would round the factors otherwise, to bfloat16 on a TPU.
+        read_out = partial(jnp.matmul, hidden, precision=jax.lax.Precision.HIGHEST)
+        return Verdict(
+            read_out(heads[REWARD]["kernel"]), read_out(second["kernel"]) + second["bias"]
+        )

@@ -79,4 +79,7 @@ class ValueHead:
             weights = jax.tree.map(lambda leaf: leaf.astype(hidden.dtype), params[name])
             x = jax.nn.relu(x @ weights["kernel"] + weights["bias"])
         last = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params["last"])
-        return self.scale * (x.astype(jnp.float32) @ last["kernel"] + last["bias"])[..., 0]
+        value = jnp.matmul(
+            x.astype(jnp.float32), last["kernel"], precision=jax.lax.Precision.HIGHEST
+        )
+        return self.scale * (value + last["bias"])[..., 0]

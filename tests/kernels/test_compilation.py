@@ -69,11 +69,43 @@ def test_where_nothing_can_be_written_beside_the_source_the_user_s_cache_has_it(
 def test_a_file_that_anybody_may_write_is_not_loaded(source):
     compiled(source)
     (file,) = libraries(source.parent / "__pycache__")
-    file.unlink()
-    file.write_bytes(b"not a library")
-    file.chmod(0o666)
+    file.chmod(0o777)
     assert compiled(source).answer() == 42
-    assert not file.stat().st_mode & 0o002
+    assert not any(file.stat().st_mode & 0o002 for file in libraries(file.parent))
+
+
+@pytest.mark.parametrize("size", [0, 4096])  # the loader reads none of it, or dies past its end
+def test_a_file_that_was_cut_off_is_compiled_again(source, size):
+    compiled(source)
+    (file,) = libraries(source.parent / "__pycache__")
+    whole = file.read_bytes()
+    assert len(whole) > size
+    file.unlink()  # this process has loaded it
+    file.write_bytes(whole[:size])
+    assert compiled(source).answer() == 42
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("whose", ["anybody's", "another user's"])
+def test_nothing_is_compiled_in_a_folder_that_others_can_write(source, whose, tmp_path, caplog):
+    if whose == "another user's" and os.getuid() != 0:
+        pytest.skip("only root can give a folder away")
+    beside, cache = source.parent / "__pycache__", tmp_path / "cache" / "gophercite"
+
+    def open_to_others(folder):
+        folder.mkdir(exist_ok=True)
+        if whose == "anybody's":
+            folder.chmod(0o777)
+        else:
+            os.chown(folder, 12_345, -1)
+
+    open_to_others(beside)
+    assert compiled(source).answer() == 42
+    assert (len(libraries(beside)), len(libraries(cache))) == (0, 1)
+    open_to_others(cache)
+    assert compiled(source) is None
+    assert f"{beside}: other users can write there" in caplog.text
+    assert f"{cache}: other users can write there" in caplog.text
 
 
 def test_what_fails_is_said_once_and_the_library_is_none(source, tmp_path, monkeypatch, caplog):
@@ -106,7 +138,8 @@ def test_nowhere_to_write_is_said(source, tmp_path, home, monkeypatch, caplog):
         monkeypatch.setenv("XDG_CACHE_HOME", "relative")
         monkeypatch.chdir(tmp_path)
     assert compiled(source) is None
-    assert "no file can be written to" in caplog.text
+    assert "no folder for the compiled library" in caplog.text
+    assert f"{source.parent / '__pycache__'}: " in caplog.text
     assert not (tmp_path / "relative").exists()
 
 

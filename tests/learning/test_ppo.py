@@ -285,6 +285,15 @@ def test_the_policy_and_the_value_network_are_trained(params: Params) -> None:
     trained = set(WHOLE.trained(params))
     assert trained >= {TRAINED, VALUE_TRUNK, VALUE_HEAD}
     assert not trained & {TEACHER, REWARD_MODEL}
+    # A part that the run adds can be frozen from its first step on.
+    of = learner(frozen_parts=(VALUE_TRUNK,))
+    policy = {name: params[name] for name in ("embed", TRAINED, "final_norm")}
+    started = of.with_extra_parts(policy, params[REWARD_MODEL], params[VALUE_HEAD])
+    jax.tree.map(np.testing.assert_array_equal, started[VALUE_TRUNK], policy)
+    state = of.init_state(started, jax.random.key(0))
+    assert set(state.optimizer.statistics) == set(of.trained(started)) == trained - {VALUE_TRUNK}
+    with pytest.raises(ValueError, match="the model has no part 'value_trunks'"):
+        learner(frozen_parts=("value_trunks",)).with_extra_parts(policy, {}, {})
 
 
 @jax.jit
@@ -333,6 +342,20 @@ def test_a_minibatch_s_gradient_is_a_mean_over_its_share_of_the_tokens(params: P
     trained = jax.tree.leaves(WHOLE.trained(mean))
     norm = np.sqrt(sum(float(np.sum(np.square(leaf))) for leaf in trained))
     np.testing.assert_allclose(metrics["optimizer/grad_norm"], norm, rtol=1e-3)
+
+
+def test_a_token_that_has_become_likely_has_a_finite_gradient(params: Params) -> None:
+    """A ratio beyond float32's range: with a gain it is clipped, with a loss it is bounded."""
+    experience = random_experience(3)
+    far = experience._replace(log_probs=np.full((ROWS, PLACES), -200, np.float32))
+    for advantage in (1.0, 0.0, -1.0):
+        targets = {
+            "advantages": np.full((ROWS, PLACES), advantage, np.float32),
+            "returns": np.zeros((ROWS, PLACES), np.float32),
+        }
+        value, slopes = objective(params, {**to_batch(far), **targets}, 1.0)
+        assert np.isfinite(value)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(slopes))
 
 
 def test_no_gain_beyond_the_clip_and_every_loss_before_it(params: Params) -> None:
@@ -416,7 +439,9 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
     ]
     saved = ppo_flops(of, 0, 16, 12, LENGTH, PLACES) - ppo_flops(of, 1, 16, 12, LENGTH, PLACES)
     assert saved == pytest.approx(layers[0] + of.epochs * (6 - 1) * layers[1])
-    with pytest.raises(ValueError, match=r"PPOLearner.max_grad_norm = -1: must be above 0"):
+    with pytest.raises(
+        ValueError, match=r"PPOLearner.max_grad_norm = -1: must be a finite number above 0"
+    ):
         learner(max_grad_norm=-1)
     with pytest.raises(ValueError, match="trained_rows = 10: must be a multiple of"):
         learner(trained_rows=10)

@@ -92,6 +92,20 @@ def test_splash_attention_interpreted_agrees_with_blocks(mesh, window, softcap):
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "length", "said"),
+    [
+        ("splash", 130, "'splash': rows have 130 tokens, .* multiple of 128; .* 'auto'"),
+        ("cudnn", 128, "'cudnn': this is a cpu, .* needs a GPU; .* 'auto'"),
+    ],
+)
+def test_a_fused_kernel_is_refused_where_it_cannot_run(kernel, length, said):
+    heads = jax.ShapeDtypeStruct((1, length, 2, 128), jnp.bfloat16)
+    segments = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    with pytest.raises(ValueError, match=said):
+        jax.eval_shape(functools.partial(attention, kernel=kernel), *[heads] * 3, segments)
+
+
 @settings(deadline=None, max_examples=15)
 @given(rows=st.integers(1, 9), before=st.integers(0, 9))
 def test_scores_by_distance_become_scores_by_key(rows, before):

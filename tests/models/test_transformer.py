@@ -453,7 +453,7 @@ def test_the_full_280b_model_is_right_in_shape():
 
 
 def test_a_model_with_a_fused_kernel_begins_as_any_other():
-    config = dataclasses.replace(SMALL, position="rope")
+    config = dataclasses.replace(SMALL, position="rope", dtype="bfloat16")
     first, *fused = (
         jax.jit(Transformer(dataclasses.replace(config, attention_kernel=kernel)).init)(
             jax.random.key(0)
@@ -499,6 +499,7 @@ def test_families_differ_where_they_should():
         ({"position": "t5", "max_distance": 8}, "distance_buckets"),
         ({"position": "t5", "distance_buckets": 8}, "max_distance"),
         ({"position": "t5", "distance_buckets": 8, "max_distance": 4}, "max_distance"),
+        ({"position": "t5", "distance_buckets": 8, "max_distance": 2**31 - 1}, "max_distance"),
         ({"position": "t5", "distance_buckets": 1, "max_distance": 4}, "distance_buckets"),
         ({"position": "rope", "distance_buckets": 8}, "distance_buckets"),
         ({"norm": "batch"}, "norm"),
@@ -507,6 +508,11 @@ def test_families_differ_where_they_should():
         ({"query_pre_attn_scalar": -1}, "query_pre_attn_scalar"),
         (
             {"position": "rope", "attention_softcap": 5.0, "attention_kernel": "cudnn"},
+            "attention_kernel",
+        ),
+        ({"position": "rope", "attention_kernel": "cudnn"}, "attention_kernel"),  # float32
+        (
+            {"position": "rope", "window": (2, None, 5), "attention_kernel": "splash"},
             "attention_kernel",
         ),
     ],
