@@ -18,7 +18,8 @@ teach() { # merges the adapters, unless that is done; also if they are newer tha
   digest="$(python -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' \
     adapters/smollm2-citing/adapter_model.safetensors)"
   if grep -qs "$digest" "$folder-citing/model.json" &&
-    cmp -s adapters/smollm2-citing/prompt.json "$folder-citing/vocabulary/prompt.json"; then
+    cmp -s adapters/smollm2-citing/prompt.json "$folder-citing/vocabulary/prompt.json" &&
+    cmp -s adapters/smollm2-citing/calibration.json "$folder-citing/calibration.json"; then
     echo "$folder-citing is there already"
   else
     gophercite import-weights adapters/smollm2-citing "$folder-citing" --base "$folder"

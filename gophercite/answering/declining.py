@@ -3,6 +3,8 @@
 A calibration holds labelled answers: each one's score, and whether it is good. For any wanted
 quality it gives the threshold that keeps the promise (`gophercite.decoding.abstention`). The
 promise covers similar questions, answered in the same way; a calibration records which way that is.
+It also tells of any answer how good those were that are about as sure. A model's folder may hold
+one, `calibration.json`.
 """
 
 import collections
@@ -14,17 +16,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
+from etils import epath
 
 from gophercite.answering.answerer import Answerer
 from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.abstention import Promise, promise_quality
-from gophercite.records.answers import Answer
+from gophercite.model_folders.folder_contents import CALIBRATION
+from gophercite.records.answers import Answer, TrackRecord
 from gophercite.storage.json_fields import JsonFields
 from gophercite.storage.json_lines import read_one
 from gophercite.text.counting import percent
 
 By = Literal["score", "likelihood", "consensus"]
 _NAMES = {"likelihood": "log-probability", "consensus": "consensus"}
+
+# Labelled answers that one is compared with: more would be less like it, fewer tell less.
+_NEAREST = 40
 
 # Settings that are not recorded: the number of answers drawn at a time changes no answer, and the
 # length of answers is the sampling's.
@@ -44,6 +51,7 @@ class Calibration:
       settings: how the questions were answered (JSON); None where that is not known.
       scores: value of `by` for each answer.
       good: whether each answer is good; in the paper, supported and plausible.
+      questions: what the questions are about, for people; None where that is not said.
     """
 
     model: str
@@ -53,10 +61,17 @@ class Calibration:
     settings: Mapping[str, Any] | None
     scores: tuple[float, ...]
     good: tuple[bool, ...]
+    questions: str | None = None
 
     def promise(self, quality: float, confidence: float = 0.95) -> Promise:
         """The threshold for a quality; arguments and errors are those of `promise_quality`."""
         return promise_quality(np.array(self.scores), np.array(self.good), quality, confidence)
+
+    def track_record(self, score: float) -> TrackRecord:
+        """How many of the labelled answers with the scores nearest to this one are good."""
+        nearest = np.argsort(np.abs(np.array(self.scores) - score), kind="stable")[:_NEAREST]
+        good = int(np.array(self.good)[nearest].sum())
+        return TrackRecord(good, len(nearest), self.questions)
 
     def require_same(self, answerer: Answerer, pages: int) -> None:
         """Refuses to promise anything about answers that are produced in another way.
@@ -122,6 +137,7 @@ def calibrate(
     labelled: Iterable[tuple[Answer, bool]],
     by: By = "score",
     settings: Mapping[str, Any] | None = None,
+    questions: str | None = None,
 ) -> Calibration:
     """Makes a calibration of labelled answers.
 
@@ -130,6 +146,7 @@ def calibrate(
         not have been used to train the model that scores.
       by: what thresholds apply to.
       settings: how the questions were answered, where that is known (`answering_settings`).
+      questions: what the questions are about, for people.
 
     Returns:
       The calibration.
@@ -152,7 +169,7 @@ def calibrate(
     if scored_by is None:
         raise ValueError("the answers do not say what their score is ('scored_by')")
     return Calibration(
-        model, reward_model, scored_by, by, settings, tuple(scores), tuple(labels)
+        model, reward_model, scored_by, by, settings, tuple(scores), tuple(labels), questions
     )  # fmt: skip
 
 
@@ -166,6 +183,19 @@ def score_of(answer: Answer, by: By) -> float:
     if value is None:
         raise ValueError(f"the answer to {answer.question!r} has no {by}")
     return value
+
+
+def with_track_record(answer: Answer, calibration: Calibration) -> Answer:
+    """The answer, with how good those are that are about as sure; a declined one as it is.
+
+    Args:
+      answer: from a system that the calibration is about.
+      calibration: labelled answers.
+    """
+    if answer.declined:
+        return answer
+    record = calibration.track_record(score_of(answer, calibration.by))
+    return dataclasses.replace(answer, track_record=record)
 
 
 def decline(answer: Answer, promise: Promise, by: By) -> Answer:
@@ -191,7 +221,12 @@ def decline(answer: Answer, promise: Promise, by: By) -> Answer:
         f"{percent(promise.confidence)}"
     )
     return dataclasses.replace(
-        answer, citations=(), text="", supported_and_plausible=None, reason=reason
+        answer,
+        citations=(),
+        text="",
+        supported_and_plausible=None,
+        track_record=None,
+        reason=reason,
     )
 
 
@@ -214,6 +249,23 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       RecordError: when it holds something else, with the file and the field.
     """
     return read_one(path, _from_json)
+
+
+def own_calibration(folder: epath.PathLike, model: str) -> Calibration | None:
+    """Reads the calibration that a model's folder holds; None if it holds none.
+
+    Args:
+      folder: a model folder, or a training run's folder.
+      model: what the model is called here. The calibration may have been made elsewhere; that it is
+        the same model, its provenance tells.
+
+    Raises:
+      RecordError: the file holds something else, with the file and the field.
+    """
+    path = epath.Path(folder) / CALIBRATION
+    if not path.exists():
+        return None
+    return dataclasses.replace(read_calibration(path), model=model)
 
 
 def _from_json(value: object) -> Calibration:
@@ -239,6 +291,7 @@ def _from_json(value: object) -> Calibration:
         settings=settings,
         scores=tuple(scores),
         good=tuple(good),
+        questions=fields.optional_text("questions"),
     )
 
 

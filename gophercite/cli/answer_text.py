@@ -123,7 +123,12 @@ class AnswerText:
             said += f" · {answer.scored_by} {answer.score:.3g}"
         if answer.samples:
             said += f" · best of {counted(len(answer.samples), 'sample')}"
-        return self._wrapped(said, _DIM)
+        lines = self._wrapped(said, _DIM)
+        if record := answer.track_record:
+            said = f"of {counted(record.of, 'answer')} about as sure, {record.good} were good"
+            said += f" (questions about {record.questions})" if record.questions else ""
+            lines += self._wrapped(said, _DIM)
+        return lines
 
     def _wrapped(self, text: str, colour: str, first: str = "", rest: str = "") -> list[str]:
         """Wraps a text, with margins for the first and the other lines; never breaks an address."""

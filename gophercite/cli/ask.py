@@ -33,7 +33,7 @@ from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
     from gophercite.answering.answerer import Answerer
-    from gophercite.answering.declining import By
+    from gophercite.answering.declining import Calibration
     from gophercite.answering.pages import FoundPages
     from gophercite.answering.settings import AnsweringSettings
     from gophercite.decoding.abstention import Promise
@@ -133,7 +133,8 @@ def _add_declining(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--calibration",
         metavar="FILE",
-        help="calibration made by `gophercite calibrate`; needed for --min-quality",
+        help="calibration made by `gophercite calibrate` (default: the model's own, "
+        "calibration.json in its folder, if it has one)",
     )
     group.add_argument(
         "--confidence",
@@ -161,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         asked(options.question)
         answerer = None if options.extractive else _answerer(options)
-        threshold = _threshold(options, answerer)
+        calibration = None if answerer is None else _calibration(options, answerer)
         with contextlib.ExitStack() as stack:
             source = page_source(options, stack)
             with doing("searching"):
@@ -174,10 +175,13 @@ def run(options: argparse.Namespace) -> int:
     if not processes.is_first():
         return DONE
     answer = ranked[0]
-    if threshold is not None:
-        from gophercite.answering.declining import decline
+    if calibration is not None:
+        from gophercite.answering.declining import decline, with_track_record
 
-        answer = decline(answer, *threshold)
+        labelled, promise = calibration
+        answer = with_track_record(answer, labelled)
+        if promise is not None:
+            answer = decline(answer, promise, labelled.by)
     for warning in answer.warnings:
         note(f"warning: {warning}")
     if options.json:
@@ -203,16 +207,11 @@ def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
         raise RefusedError(problem)
     if options.extractive and (options.distributed or options.coordinator_address):
         raise RefusedError("--extractive needs no model, so that one process does it alone")
-    if (options.min_quality is None) != (options.calibration is None):
-        raise RefusedError(
-            "--min-quality and --calibration need each other: `gophercite calibrate` makes a "
-            "calibration from labelled answers"
-        )
     if options.min_relevance is not None and not options.extractive:
         raise RefusedError(
             "--min-relevance is only for --extractive; with a model, use --min-quality"
         )
-    for flag in ("reward_model", "calibration"):
+    for flag in ("reward_model", "calibration", "min_quality"):
         if options.extractive and getattr(options, flag) is not None:
             name = flag.replace("_", "-")
             raise RefusedError(f"--{name} needs --model: --extractive has no samples and no reward")
@@ -223,24 +222,41 @@ def _refuse_what_does_not_fit(options: argparse.Namespace) -> None:
         )
 
 
-def _threshold(
-    options: argparse.Namespace, answerer: "Answerer | None"
-) -> "tuple[Promise, By] | None":
-    """Returns the threshold below which to decline.
+def _calibration(
+    options: argparse.Namespace, answerer: "Answerer"
+) -> "tuple[Calibration, Promise | None] | None":
+    """Returns what answers are compared with, and the threshold for --min-quality.
 
     Raises:
-      ValueError: the calibration is damaged, of another system, or too small for the promise.
+      ValueError: the calibration is damaged, of another system, or too small for the promise, or
+        there is none.
     """
-    if options.calibration is None or answerer is None:
-        return None
-    from gophercite.answering.declining import read_calibration
+    from gophercite.answering.declining import own_calibration, read_calibration
+    from gophercite.model_folders.folder_contents import CALIBRATION
 
-    calibration = read_calibration(options.calibration)
+    promise, file = None, options.calibration
+    if file is not None:
+        calibration = read_calibration(file)
+    else:
+        file = f"{options.model.rstrip('/')}/{CALIBRATION}"
+        found = own_calibration(options.model, answerer.name)
+        if found is None and options.min_quality is None:
+            return None
+        if found is None:
+            raise ValueError(
+                f"--min-quality needs --calibration, because there is no {file}: `gophercite "
+                "calibrate` makes a calibration from labelled answers"
+            )
+        calibration = found
     try:
         calibration.require_same(answerer, options.pages)
-        return calibration.promise(options.min_quality, options.confidence), calibration.by
+        if options.min_quality is not None:
+            promise = calibration.promise(options.min_quality, options.confidence)
     except ValueError as error:
-        raise ValueError(f"{options.calibration}: {error}") from error
+        if options.calibration is None and options.min_quality is None:
+            return None  # it tells nothing of answers with these settings
+        raise ValueError(f"{file}: {error}") from error
+    return calibration, promise
 
 
 def _answers(

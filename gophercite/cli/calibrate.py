@@ -56,6 +56,11 @@ def add(commands: Any) -> None:
         help="confidence for which the summary is printed (default: 0.95)",
     )
     add_argument(
+        "--about",
+        metavar="TEXT",
+        help='what the questions are about, such as "Wikipedia articles"; is shown with answers',
+    )
+    add_argument(
         "--out", required=True, metavar="FILE", help="file to write the calibration to (JSON)"
     )
 
@@ -73,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     if not labelled:
         raise RefusedError(f"{options.answers}: no answer has a label")
     try:
-        calibration = calibrate(labelled, options.by, _settings(options.answers))
+        calibration = calibrate(labelled, options.by, _settings(options.answers), options.about)
     except ValueError as error:
         raise RefusedError(f"{options.answers}: {error}") from error
     text = json.dumps(calibration_to_json(calibration), ensure_ascii=False, indent=2)

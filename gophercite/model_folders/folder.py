@@ -1,8 +1,10 @@
 """Model folders: everything that inference needs, in one place on disk.
 
     model.json               architecture, provenance, and each tensor's file and SHA-256
+    calibration.json         labelled answers, if somebody put them there (`answering.declining`)
     parameters.safetensors   one stack of layers (several numbered files when large)
     vocabulary/              the tokenizer
+    calibration.json         labelled answers, if somebody put them there (`answering.declining`)
 
 A training run's folder is a model folder, too: its `model.json` lists no tensors, and its best
 checkpoint holds the parameters. If the run trained adapters, `model.json` names the base model's

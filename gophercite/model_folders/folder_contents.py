@@ -21,6 +21,9 @@ from gophercite.models.parameters import BESIDE_THE_POLICY, HEADS, Params
 from gophercite.storage.checkpoint_steps import CHECKPOINTS
 
 DESCRIPTION = "model.json"
+CALIBRATION = (
+    "calibration.json"  # labelled answers of the model (`answering.declining`); not hashed
+)
 
 
 class ModelFolderError(ValueError):

@@ -101,6 +101,21 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrackRecord:
+    """How many of the labelled answers that are about as sure as an answer are good.
+
+    Attributes:
+      good: how many of them are good.
+      of: how many were looked at.
+      questions: what their questions are about; None where that isn't known.
+    """
+
+    good: int
+    of: int
+    questions: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Answer:
     """The answer to a question, or why there is none.
 
@@ -120,6 +135,7 @@ class Answer:
       reward_model: the reward model that chose the answer; None without one.
       supported_and_plausible: the reward model's probability that raters find it both.
       threshold: what a score had to exceed, if answers below it are declined.
+      track_record: how good answers about as sure as this one were; None without a calibration.
       left_out: pages that were found but could not be used.
       warnings: why the answer may be unreliable, in sentences for the user.
       samples: all sampled answers in order, if they were requested.
@@ -138,6 +154,7 @@ class Answer:
     reward_model: str | None = None
     supported_and_plausible: float | None = None
     threshold: float | None = None
+    track_record: TrackRecord | None = None
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
@@ -213,6 +230,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         "reward_model": answer.reward_model,
         "supported_and_plausible": answer.supported_and_plausible,
         "threshold": answer.threshold,
+        "track_record": answer.track_record and dataclasses.asdict(answer.track_record),
         "text": answer.text,
         "model": answer.model,
         "baseline": answer.is_baseline,
@@ -267,12 +285,22 @@ def answer_from_json(value: object) -> Answer:
         reward_model=fields.optional_text("reward_model"),
         supported_and_plausible=fields.optional_number("supported_and_plausible"),
         threshold=fields.optional_number("threshold"),
+        track_record=_track_record(fields),
         left_out=tuple(
             LeftOut(page.text("document", empty=True), page.text("reason"))
             for page in fields.objects("left_out", _names(LeftOut))
         ),
         warnings=fields.texts("warnings"),
         samples=tuple(_sample(sample) for sample in fields.objects("samples", _SAMPLE)),
+    )
+
+
+def _track_record(fields: JsonFields) -> TrackRecord | None:
+    record = fields.optional_object("track_record", _names(TrackRecord))
+    if record is None:
+        return None
+    return TrackRecord(
+        record.integer("good"), record.integer("of"), record.optional_text("questions")
     )
 
 

@@ -135,6 +135,13 @@ class JsonFields:
         for index, item in enumerate(items):
             yield JsonFields(item, known, self._unknown, self._path_of(f"{name}[{index}]"))
 
+    def optional_object(self, name: str, known: Collection[str] | None) -> "JsonFields | None":
+        """Returns an object, or None if the field is absent or null; `known` as in `objects`."""
+        value = self._take(name, dict, "an object or null")
+        if value is None:
+            return None
+        return JsonFields(value, known, self._unknown, self._path_of(name))
+
     def _path_of(self, name: str) -> str:
         return f"{self._path}.{name}" if self._path else name
 

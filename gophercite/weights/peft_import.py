@@ -4,6 +4,7 @@
     adapter_model.safetensors  two tensors per module: lora_A [rank, in], lora_B [out, rank]
     gophercite.json            the digest of the base's parameters; only in our own exports
     prompt.json                the form of the prompts (`vocabularies.prompt_form`), likewise
+    calibration.json           labelled answers of the merged model (`answering.declining`), if any
 
 A sequence classifier's score, beside `supported_and_plausible.safetensors`, makes a reward model.
 
@@ -23,6 +24,7 @@ from typing import NamedTuple, TypeGuard
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 
 from gophercite.model_folders.folder import (
     Description,
@@ -32,11 +34,13 @@ from gophercite.model_folders.folder import (
     read_description,
     save_model,
 )
+from gophercite.model_folders.folder_contents import CALIBRATION
 from gophercite.model_folders.tensor_files import DTYPES, TensorFile
 from gophercite.models.config import TransformerConfig
 from gophercite.models.lora import adaptable
 from gophercite.models.parameters import HEADS, TRAINED, Params
 from gophercite.models.reward_model import REWARD, SUPPORTED_AND_PLAUSIBLE
+from gophercite.storage.paths import write_file
 from gophercite.vocabularies.prompt_form import read_prompt_form
 from gophercite.weights.checkpoint import WeightsError, read_json
 from gophercite.weights.model_types import write_architecture
@@ -172,7 +176,12 @@ def merge_adapters(
     form = read_prompt_form(source)
     if form is not None:
         form.give(model.vocabulary)
+    labelled = source / CALIBRATION
+    if labelled.is_file():
+        read_json(labelled)  # refuses what is none before anything is written
     save_model(folder, Model(model.transformer, params, model.vocabulary, provenance))
+    if labelled.is_file():
+        write_file(epath.Path(folder) / CALIBRATION, labelled.read_bytes())
     return read_description(folder)
 
 

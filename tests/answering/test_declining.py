@@ -15,15 +15,23 @@ from gophercite.answering.declining import (
     calibrate,
     calibration_to_json,
     decline,
+    own_calibration,
     read_calibration,
     settings_among,
+    with_track_record,
 )
 from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.abstention import Promise, TooFewLabelsError
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.model_folders.folder import load_model
-from gophercite.records.answers import Answer, cite
+from gophercite.records.answers import (
+    Answer,
+    TrackRecord,
+    answer_from_json,
+    answer_to_json,
+    cite,
+)
 from gophercite.storage.json_fields import RecordError
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
@@ -76,10 +84,28 @@ def test_a_calibration_promises_by_score_likelihood_or_consensus() -> None:
 
 def test_a_file_keeps_a_calibration(tmp_path: pathlib.Path) -> None:
     settings = answering_settings(answerer(), pages=5)
-    calibration = calibrate(labelled(), "likelihood", settings)
+    calibration = calibrate(labelled(), "likelihood", settings, "lighthouses")
     path = tmp_path / "calibration.json"
     path.write_text(json.dumps(calibration_to_json(calibration)))
     assert read_calibration(path) == calibration
+    # The model's own, wherever its folder has come to lie.
+    assert own_calibration(tmp_path, "here") == dataclasses.replace(calibration, model="here")
+    assert own_calibration(tmp_path / "elsewhere", "here") is None
+
+
+def test_an_answer_is_compared_with_those_that_are_about_as_sure() -> None:
+    """Of a hundred answers those with a score above 30 are good."""
+    calibration = calibrate(labelled(), questions="lighthouses")
+    for score, good in ((30.4, 20), (-7.0, 9), (1e9, 40), (55.0, 40)):
+        record = TrackRecord(good, 40, "lighthouses")
+        assert calibration.track_record(score) == record
+        found = with_track_record(scored(score), calibration)
+        assert found == scored(score, track_record=record)
+        assert answer_from_json(json.loads(json.dumps(answer_to_json(found)))) == found
+    assert calibrate(labelled()[29:34]).track_record(0.0) == TrackRecord(3, 5)
+    nothing = Answer("When?", "tiny", reason="no page")
+    assert with_track_record(nothing, calibration) == nothing
+    assert decline(found, promise(60.0), "score").track_record is None
 
 
 @pytest.mark.parametrize(
@@ -91,6 +117,7 @@ def test_a_file_keeps_a_calibration(tmp_path: pathlib.Path) -> None:
         ({"answers": [{"score": 1, "good": None}]}, "answers[0].good"),
         ({"settings": 3}, "settings"),
         ({"scored_by": None}, "scored_by"),
+        ({"questions": 3}, "questions"),
     ],
 )
 def test_what_is_no_calibration_is_refused(

@@ -192,7 +192,10 @@ def test_without_an_answer_it_declines(notes: pathlib.Path, capsys: Capture) -> 
             "needs 9 devices, and there are 8",
         ),
         ([QUESTION, "--engine", "brave", "--extractive"], "BRAVE_API_KEY is not set"),
-        ([QUESTION, "--documents", "{notes}", "--extractive", "--min-quality", "0.9"], "need each"),
+        (
+            [QUESTION, "--documents", "{notes}", "--extractive", "--min-quality", "0.9"],
+            "--min-quality needs --model",
+        ),
         (
             [QUESTION, "--documents", "{notes}", "--extractive", "--reward-model", "runs/rm"],
             "--reward-model needs --model",
@@ -526,11 +529,25 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert cli.main([*unsure, "--choose", "sum"]) == 1
     assert "score = 'consensus', not" in capsys.readouterr().err
     assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)
+    # A model's folder may hold its own: those answers were a little surer.
+    damaged = shutil.copytree(MODEL, notes.parent / "damaged")
+    command[command.index(str(MODEL))] = str(damaged)
+    assert cli.main([*command, "--min-quality", "0.9"]) == 1
+    assert f"there is no {damaged}/calibration.json" in capsys.readouterr().err
+    calibrated = ["calibrate", str(answers), "--about", "towns"]
+    assert cli.main([*calibrated, "--out", str(damaged / "calibration.json")]) == 0
+    capsys.readouterr()
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out.endswith(
+        "of 40 answers about as sure, 0 were good (questions about towns)\n"
+    )
+    assert cli.main([*command, "--min-quality", "0.9", "--json"]) == 0
+    assert answer_from_json(json.loads(capsys.readouterr().out)).declined
+    assert cli.main([*command, "--choose", "sum"]) == 0
+    assert "about as sure" not in capsys.readouterr().out, "chosen otherwise"
     # What is damaged may be noticed only when the parameters are needed.
-    shutil.copytree(MODEL, notes.parent / "damaged")
     file = notes.parent / "damaged" / "parameters.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
-    command[command.index(str(MODEL))] = str(notes.parent / "damaged")
     assert cli.main(command) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"gophercite ask: {file}: tensor ")

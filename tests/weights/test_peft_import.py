@@ -69,7 +69,7 @@ LENGTHS = {"base": None, "run": 448}
 
 
 @pytest.mark.parametrize(("base_first", "run_first"), [(False, True), (True, False), (True, True)])
-def test_adapters_bring_the_form_of_their_prompts(
+def test_adapters_bring_the_form_of_their_prompts_and_their_calibration(
     llama: pathlib.Path, tmp_path: pathlib.Path, base_first: bool, run_first: bool
 ) -> None:
     for name, first in (("base", base_first), ("run", run_first)):
@@ -83,9 +83,15 @@ def test_adapters_bring_the_form_of_their_prompts(
     (tmp_path / "run" / "model.json").write_text(json.dumps(fields))
     renew(tmp_path / "run")
     export_adapters(tmp_path / "run", tmp_path / "peft")
+    (tmp_path / "peft" / "calibration.json").write_text("no JSON")
+    with pytest.raises(WeightsError, match=r"calibration\.json"):
+        merge_adapters(tmp_path / "peft", tmp_path / "base", tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+    (tmp_path / "peft" / "calibration.json").write_text('{"answers": []}\n')
     merge_adapters(tmp_path / "peft", tmp_path / "base", tmp_path / "merged")
     merged = read_vocabulary(tmp_path / "merged")
     assert (merged.question_first, merged.trained_length) == (run_first, LENGTHS["run"])
+    assert (tmp_path / "merged" / "calibration.json").read_text() == '{"answers": []}\n'
 
 
 def test_alphas_and_scales_are_peft_s(llama: pathlib.Path, tmp_path: pathlib.Path) -> None:
