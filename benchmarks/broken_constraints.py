@@ -61,8 +61,8 @@ BREAKS = [
         (
             Edit(
                 "decoding/sampling.py",
-                "jnp.where(legal, logits.tokens(tokens), MASKED)",
-                "jnp.where(legal | True, logits.tokens(tokens), MASKED)",
+                "_among(legal, logits.tokens(tokens))",
+                "_among(legal | True, logits.tokens(tokens))",
             ),
         ),
         BUSY,

@@ -85,7 +85,9 @@ def usual_max_tokens(trained_length: int | None, most: int, claims: int = 1) -> 
     return min(most, claims * max(128, trained_length // 8))
 
 
-def usual_prompt_tokens(trained_length: int | None, max_tokens: int) -> int:
+def usual_prompt_tokens(
+    trained_length: int | None, max_tokens: int, positions: int | None = None
+) -> int:
     """Returns how long a model's prompts may be if nobody says so.
 
     Pages that are longer are cut to windows. Longer prompts than in training take longer, and what
@@ -95,15 +97,27 @@ def usual_prompt_tokens(trained_length: int | None, max_tokens: int) -> int:
       trained_length: `Vocabulary.trained_length`; None if it isn't known, or if there are examples
         before the question, which training knew nothing of.
       max_tokens: maximum length of an answer.
+      positions: number of learned positions; None for a model with other positions.
 
     Returns:
       What the answer leaves of the length in training. Answers are mostly shorter than they may be,
-      so that is seven eighths of it at least; and never more than the paper's.
+      so that is seven eighths of it at least; and never more than the paper's, or than the longest
+      answer leaves of the learned positions.
+
+    Raises:
+      ValueError: it leaves none of them.
     """
+    most = PAPERS_PROMPT_TOKENS
+    if positions is not None:
+        most = min(most, positions - max_tokens)
+    if most < 1:
+        raise ValueError(
+            f"max_tokens = {max_tokens}: such an answer leaves no room for a prompt, because the "
+            f"model has only {positions} learned positions"
+        )
     if trained_length is None:
-        return PAPERS_PROMPT_TOKENS
-    left = trained_length - min(max_tokens, trained_length // 8)
-    return min(PAPERS_PROMPT_TOKENS, left)
+        return most
+    return min(most, trained_length - min(max_tokens, trained_length // 8))
 
 
 def encode_text(vocabulary: Vocabulary, text: str) -> list[int]:

@@ -66,6 +66,18 @@ def test_prompts_are_as_long_as_in_training(
 
 
 @pytest.mark.parametrize(
+    ("trained_length", "max_tokens", "expected"),
+    [(None, 256, 768), (1024, 256, 768), (1024, 128, 896), (512, 256, 448), (None, 1023, 1)],
+)
+def test_prompts_leave_the_learned_positions_of_an_answer(
+    trained_length: int | None, max_tokens: int, expected: int
+) -> None:
+    assert prompts.usual_prompt_tokens(trained_length, max_tokens, 1024) == expected
+    with pytest.raises(ValueError, match=r"max_tokens = 1024: .* only 1024 learned positions"):
+        prompts.usual_prompt_tokens(trained_length, 1024, 1024)
+
+
+@pytest.mark.parametrize(
     ("trained_length", "most", "claims", "expected"),
     [
         (None, 256, 1, 256),

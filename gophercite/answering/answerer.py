@@ -25,6 +25,7 @@ from gophercite.decoding.consensus import consensus as consensus_of
 from gophercite.decoding.consensus import weights_by_rank
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
+from gophercite.decoding.sampler import NotNumbersError
 from gophercite.evidence import Evidence
 from gophercite.model_folders.folder import Model
 from gophercite.models.parameters import Params
@@ -52,7 +53,8 @@ class Answerer:
     Args:
       model: the language model.
       settings: how it answers.
-      name: the model's name in answers where its provenance has no `id`.
+      name: the model's folder, or another name for it: used in answers where its provenance has no
+        `id`, and in errors.
       reward_model: chooses among the samples (`gophercite.models.reward_model.load_reward_model`);
         without one, the settings say which sample is chosen.
       reward_name: the reward model's name, likewise.
@@ -82,6 +84,7 @@ class Answerer:
         coming: Callable[[], Params] | None = None,
     ) -> None:
         self.name = str(model.provenance.get("id", name))
+        self._folder = name
         self.provenance = [model.provenance]
         settings = settings or AnsweringSettings()
         chooser = settings.choose or ("consensus" if reward_model is None else "reward")
@@ -174,6 +177,9 @@ class Answerer:
 
         Returns:
           One answer per question, the same as from `answer` up to rounding.
+
+        Raises:
+          NotNumbersError: the model's logits are NaN or infinite.
         """
         if batch.quotes is None:
             return [
@@ -186,7 +192,10 @@ class Answerer:
                 for each in batch.questions
             ]
         with self._partitioner.activate() if self._partitioner else contextlib.nullcontext():
-            drawn = self._samples(batch, seeds)
+            try:
+                drawn = self._samples(batch, seeds)
+            except NotNumbersError as error:
+                raise NotNumbersError(f"{self._folder}: {error}") from error
         return [
             self._best(question, samples, keep_samples)
             for question, samples in zip(batch.questions, drawn, strict=True)
@@ -237,7 +246,7 @@ class Answerer:
         each = settings.samples
         agreed: list[float | None] = []
         for first in range(0, len(said), each):
-            agreed += _consensus([(one, triples) for _, one, triples in said[first : first + each]])
+            agreed += _consensus(said[first : first + each])
         samples = [
             self._sample(question, candidate, triples, consensus, *verdict)
             for (question, candidate, triples), consensus, verdict in zip(
@@ -294,11 +303,11 @@ class Answerer:
 
 
 def _consensus(
-    said: Sequence[tuple[Candidate, Sequence[Evidence]]],
+    said: Sequence[tuple[Prepared, Candidate, Sequence[Evidence]]],
 ) -> Sequence[float] | Sequence[None]:
     """The consensus of a question's samples; None for one alone, which agrees with itself."""
     if len(said) == 1:
         return [None]
-    weights = weights_by_rank([candidate.prompt for candidate, _ in said])
-    means = [candidate.mean_log_prob for candidate, _ in said]
-    return consensus_of([triples for _, triples in said], means, weights)
+    weights = weights_by_rank([asked.ranks[candidate.prompt] for asked, candidate, _ in said])
+    means = [candidate.mean_log_prob for _, candidate, _ in said]
+    return consensus_of([triples for _, _, triples in said], means, weights)

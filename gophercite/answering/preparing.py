@@ -41,8 +41,23 @@ LEAST_SHOWN, ENOUGH = 0.5, 1000
 # are shown rather than what is around each page's snippet.
 LEAST_AROUND_SNIPPETS = 1 / 3
 
-_Cut = tuple[Sequence[Context], Sequence[tuple[str, Reason]]]
 _Make = Callable[[Sequence[SearchResult]], Context]
+
+
+class _Cut(NamedTuple):
+    """Prompts that show search results.
+
+    Attributes:
+      contexts: the prompts.
+      ranks: the rank of each prompt's first page among the results, from 0.
+      left_out: the ids of results that no prompt shows, with why.
+    """
+
+    contexts: Sequence[Context]
+    ranks: Sequence[int]
+    left_out: Sequence[tuple[str, Reason]]
+
+
 _Arrange = Callable[[Sequence[SearchResult], _Make], _Cut]
 
 
@@ -66,6 +81,8 @@ class Prepared:
       question: without the search filters.
       contexts: the prompts to sample from; empty where nothing can be quoted.
       graphs: what may be quoted from each prompt.
+      ranks: the search rank of each prompt's page or passage, from 0, counting those without a
+        prompt, too; 0 where one prompt shows all pages.
       reason: why there is no prompt; None where there is one.
       left_out: pages that no prompt shows.
       unlike_training: one sentence on how the shown text differs from everything that the model was
@@ -76,6 +93,7 @@ class Prepared:
     question: str
     contexts: tuple[Context, ...]
     graphs: tuple[PromptGraph, ...]
+    ranks: tuple[int, ...]
     reason: str | None
     left_out: tuple[LeftOut, ...]
     unlike_training: str | None = None
@@ -91,7 +109,7 @@ class Preparer:
     """Prepares questions for one model.
 
     Args:
-      model: the language model; only its vocabulary and provenance are used.
+      model: the language model; its parameters are not used.
       settings: how questions are answered.
       constraint: what answers may look like, in the model's tokens.
 
@@ -108,7 +126,7 @@ class Preparer:
             trained_length, settings.sampling.max_tokens, settings.quotes.maximum_triples
         )
         self.prompt_tokens = settings.prompt_tokens or usual_prompt_tokens(
-            trained_length, self.max_tokens
+            trained_length, self.max_tokens, model.transformer.config.max_positions
         )
         self._model = model
         self._settings = settings
@@ -129,20 +147,20 @@ class Preparer:
         prompts, left_out, no_room = self._prompts(question, found)
         if not prompts:
             reason = why_nothing(found, left_out)
-            return Prepared(question, (), (), reason, tuple(left_out), no_room=no_room)
-        contexts, graphs = zip(*prompts[: self._settings.samples], strict=True)
+            return Prepared(question, (), (), (), reason, tuple(left_out), no_room=no_room)
+        contexts, graphs, ranks = zip(*prompts[: self._settings.samples], strict=True)
         shown = [window.text for context in contexts for window in context.windows]
         unlike = unlike_training(self._model.provenance, self._model.vocabulary, shown)
-        return Prepared(question, contexts, graphs, None, tuple(left_out), unlike)
+        return Prepared(question, contexts, graphs, ranks, None, tuple(left_out), unlike)
 
     def _prompts(
         self, question: str, found: FoundPages
-    ) -> tuple[list[tuple[Context, PromptGraph]], list[LeftOut], NoRoom | None]:
+    ) -> tuple[list[tuple[Context, PromptGraph, int]], list[LeftOut], NoRoom | None]:
         """Prompts from which something can be quoted, and the pages that are in none, with why."""
         contexts, left_out, no_room = self._contexts(question, found)
         prompts = []
         longest, shortest = self.max_tokens, []
-        for context in contexts:
+        for context, rank in contexts:
             try:
                 graph = self._constraint.graph(context.windows)
             except NoLegalAnswer:
@@ -152,7 +170,7 @@ class Preparer:
                 ]
                 continue
             if graph.shortest_answer <= longest:
-                prompts.append((context, graph))
+                prompts.append((context, graph, rank))
                 continue
             shortest.append(graph.shortest_answer)
             problem = (
@@ -167,44 +185,46 @@ class Preparer:
 
     def _contexts(
         self, question: str, found: FoundPages
-    ) -> tuple[Sequence[Context], list[LeftOut], NoRoom | None]:
+    ) -> tuple[list[tuple[Context, int]], list[LeftOut], NoRoom | None]:
+        """Prompts, each with the search rank of what it shows, and the pages that are in none."""
         left_out = list(found.left_out)
         try:
-            contexts, passed_over = self._cut(question, found)
+            cut = self._cut(question, found)
         except ContextError as error:
             pages = [result.document.id for result in found.results]
             no_room = None
             if error.reason is Reason.NO_ROOM:
                 no_room = NoRoom("prompt_tokens", str(error))
             return [], left_out + [LeftOut(page, str(error)) for page in pages], no_room
-        left_out += [LeftOut(page, reason.value) for page, reason in passed_over]
-        if not contexts and any(reason is Reason.NO_ROOM for _, reason in passed_over):
-            return contexts, left_out, NoRoom("prompt_tokens", Reason.NO_ROOM.value)
-        return contexts, left_out, None
+        left_out += [LeftOut(page, reason.value) for page, reason in cut.left_out]
+        if not cut.contexts and any(reason is Reason.NO_ROOM for _, reason in cut.left_out):
+            return [], left_out, NoRoom("prompt_tokens", Reason.NO_ROOM.value)
+        return list(zip(cut.contexts, cut.ranks, strict=True)), left_out, None
 
     def _cut(self, question: str, found: FoundPages) -> _Cut:
-        """Prompts with the pages that fit, and the ids of those left out with why."""
+        """Prompts with the pages that fit."""
         if self._settings.joint:
             return self._shown(question, found, _together)
         if self._settings.joint is None and self._reads_several:
             with contextlib.suppress(ContextError):  # alone, each page has its own reason
-                contexts, left_out = self._shown(question, found, _together)
-                if _text_shown(contexts) >= LEAST_SHOWN * sum(
+                cut = self._shown(question, found, _together)
+                if _text_shown(cut.contexts) >= LEAST_SHOWN * sum(
                     min(ENOUGH, len(result.document.text)) for result in found.results
                 ):
-                    return contexts, left_out
+                    return cut
         return self._shown(question, found, _each)
 
     def _shown(self, question: str, found: FoundPages, arrange: _Arrange) -> _Cut:
         """Prompts with what is around the snippets or, if that is little, the best passages."""
-        cut = self._settings.contexts
-        contexts, left_out = arrange(found.results, self._maker(question, cut))
+        settings = self._settings.contexts
+        around = arrange(found.results, self._maker(question, settings))
+        contexts = around.contexts
         shown = _text_shown(contexts)
         whole = sum(len(result.document.text) for result in found.results)
         if not found.search_inside or shown >= LEAST_AROUND_SNIPPETS * whole or not contexts:
-            return contexts, left_out
+            return around
         windows = [window for context in contexts for window in context.windows]
-        passages = max(cut.max_documents, len(found.results))
+        passages = max(settings.max_documents, len(found.results))
         if arrange is _together:
             passages = min(passages, max(1, int(shown / (LEAST_SHOWN * ENOUGH))))
             length = shown / passages
@@ -214,16 +234,16 @@ class Preparer:
         found_inside = find_passages(question, pages, passage_length(length))
         best = best_apart(found_inside, passages)
         inside = [SearchResult(passage.document, span=passage.span) for passage in best]
-        at_once = dataclasses.replace(cut, characters_before=0)
+        at_once = dataclasses.replace(settings, characters_before=0)
         with contextlib.suppress(ContextError):
-            better, dropped = arrange(inside, self._maker(question, at_once))
-            if better:
-                rest = {page.id: Reason.BETTER_PASSAGES for page in pages} | dict(dropped)
-                for context in better:
+            better = arrange(inside, self._maker(question, at_once))
+            if better.contexts:
+                rest = {page.id: Reason.BETTER_PASSAGES for page in pages} | dict(better.left_out)
+                for context in better.contexts:
                     for window in context.windows:
                         rest.pop(window.document.id, None)
-                return better, (*left_out, *rest.items())
-        return contexts, left_out
+                return better._replace(left_out=(*around.left_out, *rest.items()))
+        return around
 
     def _maker(self, question: str, contexts: ContextSettings) -> _Make:
         """What makes a prompt that shows the given results."""
@@ -240,11 +260,20 @@ class Preparer:
 
 def _together(results: Sequence[SearchResult], make: _Make) -> _Cut:
     context = make(results)
-    return [context], context.left_out
+    return _Cut([context], [0], context.left_out)
 
 
 def _each(results: Sequence[SearchResult], make: _Make) -> _Cut:
-    return each_context(results, lambda one: make([one]))
+    places, ranks = iter(range(len(results))), []
+
+    def make_one(result: SearchResult) -> Context:
+        rank = next(places)
+        context = make([result])
+        ranks.append(rank)
+        return context
+
+    contexts, left_out = each_context(results, make_one)
+    return _Cut(contexts, ranks, left_out)
 
 
 def _text_shown(contexts: Sequence[Context]) -> int:

@@ -21,6 +21,10 @@ from gophercite.models.parameters import Params
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
 
+# The rows' logits, in float32, may take this share of that memory: to draw from them, as much again
+# is needed a few times, and all of it in addition to the keys and values.
+_SHARE_OF_LOGITS = 0.25
+
 # From this many bytes of the rows' keys and values on, it is worth compiling a loop for each of
 # three cache sizes (without a kernel that reads only filled entries).
 _WORTH_GROWING = 2**25
@@ -81,11 +85,15 @@ def usual_slots(
     Returns:
       Enough to keep the device busy, and at least one prompt's samples, as far as memory allows:
       the prompts' keys and values, and likewise those of the samples, may take half the bytes of
-      the parameters, or 1 GiB if that is more. At least one row.
+      the parameters, or 1 GiB if that is more; and the samples' logits a quarter of that. At least
+      one row.
     """
-    cached = _cache_bytes(params) // bytes_per_token(config)  # tokens
-    rows = min(samples, max(1, cached // max_tokens))
-    fit = max(1, min(cached // prompt_tokens, cached // (max_tokens * rows)))
+    memory = _cache_bytes(params)
+    cached = memory // bytes_per_token(config)  # tokens
+    logits = 4 * config.vocab_size  # bytes of a row's, in float32
+    most = min(cached // max_tokens, int(_SHARE_OF_LOGITS * memory) // logits)  # rows
+    rows = min(samples, max(1, most))
+    fit = max(1, min(cached // prompt_tokens, most // rows))
     busy = _ON_CPU if platform == "cpu" else _ON_ACCELERATOR
     wanted = 1 << (-(-busy // rows) - 1).bit_length()  # a power of two, to shard over a mesh
     return Slots(min(prompts, wanted, 1 << (fit.bit_length() - 1)), rows)

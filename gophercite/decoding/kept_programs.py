@@ -147,6 +147,7 @@ def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path |
         [(leaf.shape, str(leaf.dtype), getattr(leaf, "weak_type", False)) for leaf in leaves],
         settings,
         [(device.platform, device.device_kind) for device in jax.local_devices()],
+        sorted({device.id for leaf in jax.tree.leaves(params) for device in _devices(leaf)}),
         attention.is_available(),  # which also makes it callable
     )
     described = repr(made_from)
@@ -158,8 +159,16 @@ def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path |
 
 def _is_spread(leaf: Any) -> bool:
     """Whether an array is on several devices: its program depends on a mesh."""
+    return len(_devices(leaf)) > 1
+
+
+def _devices(leaf: Any) -> set[jax.Device]:
+    """The devices that an array is on; where nothing says so, the one that it will be put on."""
     sharding = getattr(leaf, "sharding", None)
-    return sharding is not None and len(sharding.device_set) > 1
+    if sharding is not None:
+        return set(sharding.device_set)
+    usual = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return {usual if isinstance(usual, jax.Device) else jax.local_devices(backend=usual)[0]}
 
 
 @functools.cache

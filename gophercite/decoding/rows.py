@@ -10,7 +10,11 @@ BUCKET = 64
 
 
 def padded_rows(
-    texts: Sequence[Sequence[int]], pad_id: int, what: str, least_width: int = 1
+    texts: Sequence[Sequence[int]],
+    pad_id: int,
+    what: str,
+    least_width: int = 1,
+    most: int | None = None,
 ) -> tuple[Int[np.ndarray, "texts width"], Int[np.ndarray, " texts"]]:
     """Puts texts into rows, padded on the right.
 
@@ -19,6 +23,7 @@ def padded_rows(
       pad_id: fills the positions after them.
       what: what to call a text in the error message.
       least_width: minimum width of the rows.
+      most: width that padding does not exceed, for models with few positions; None for no limit.
 
     Returns:
       The rows, and the number of tokens in each without padding.
@@ -29,9 +34,10 @@ def padded_rows(
     lengths = [len(text) for text in texts]
     if not lengths or min(lengths) == 0:
         raise ValueError(f"needs at least one {what}, and at least one token in each")
-    rows = np.full(
-        (len(texts), -(-max(*lengths, least_width) // BUCKET) * BUCKET), pad_id, np.int32
-    )
+    width = -(-max(*lengths, least_width) // BUCKET) * BUCKET
+    if most is not None:
+        width = max(*lengths, min(width, most))
+    rows = np.full((len(texts), width), pad_id, np.int32)
     for row, text in zip(rows, texts, strict=True):
         row[: len(text)] = text
     return rows, np.array(lengths, np.int32)

@@ -20,9 +20,14 @@ from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.fault_tracking import FaultTables
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_state import QuoteTables
+
+
+class NotNumbersError(CheckpointError):
+    """A model's logits are NaN or infinite, so that nothing can be sampled from it."""
 
 
 class Samples(NamedTuple):
@@ -106,10 +111,14 @@ def sample(
 
     Raises:
       ValueError: there is no prompt, or one is empty; there are no samples to draw;
-        `samples_per_prompt` has another length than `prompts`; or there are keys or tables for
-        fewer.
+        `samples_per_prompt` has another length than `prompts`; there are keys or tables for fewer;
+        the tables are for longer samples; or a prompt and its samples have more tokens than the
+        model has learned positions.
+      NotNumbersError: the model's logits are NaN or infinite.
     """
-    tokens, lengths = padded_rows(prompts, pad_id, "prompt", least_width)
+    positions = transformer.config.max_positions
+    room = None if positions is None else positions - settings.max_tokens
+    tokens, lengths = padded_rows(prompts, pad_id, "prompt", least_width, room)
     each = samples_per_prompt
     counts = np.array([each] * len(prompts) if isinstance(each, int) else each, np.int32)
     if len(counts) != len(prompts):
@@ -160,4 +169,31 @@ def sample(
     drawn = np.arange(most) < counts[:, None]
     on_hosts, passes = on_host(mesh, (by_sample, decoded.passes))
     flat = [part[drawn] if part is not None else None for part in on_hosts]
-    return Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]
+    samples = Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]
+    log_probs = samples.log_probs, samples.constrained_log_probs
+    if not all(np.isfinite(part).all() for part in log_probs if part is not None):
+        if quotes is not None:
+            _require_room(quotes, settings.max_tokens)
+        raise NotNumbersError(
+            "the model's logits are not numbers (NaN or infinite): its parameters are damaged, or "
+            f"so large that they overflow in {transformer.config.dtype}"
+        )
+    return samples
+
+
+def _require_room(quotes: QuoteTables, max_tokens: int) -> None:
+    """Checks that each prompt has an answer of at most `max_tokens` tokens.
+
+    The tables are on the device, so only who found that no token was allowed looks at them.
+
+    Raises:
+      ValueError: the tables were built for longer samples.
+    """
+    shortest = np.asarray(quotes.cost)[np.asarray(quotes.first), 0]
+    shortest = shortest.reshape(len(shortest), -1).max(axis=1)
+    if (shortest > max_tokens).any():
+        prompt = int(shortest.argmax())
+        raise ValueError(
+            f"max_tokens = {max_tokens}: the shortest answer of prompt {prompt} has "
+            f"{shortest[prompt]} tokens; the constraint's tables were built for longer samples"
+        )

@@ -27,6 +27,8 @@ _BLOCK = 128
 # Fewer rows take as long: the time goes into reading the embedding, and a TPU's tiles have eight
 # rows. Each further size makes the program larger.
 _FEWEST_ROWS = 8
+# No model means logits this large; `MASKED` is ten times as far from 0.
+_LARGEST = -MASKED / 10
 
 
 class Drawn(NamedTuple):
@@ -34,7 +36,8 @@ class Drawn(NamedTuple):
 
     Attributes:
       token: token ids.
-      log_prob: log-probability of the token among all choices at temperature 1, in nats.
+      log_prob: log-probability of the token among all choices at temperature 1, in nats. NaN if
+        the model's logits are not numbers, or if no token is allowed.
     """
 
     token: Int[Array, " samples"]
@@ -70,9 +73,22 @@ def draw(
         if settings.top_p < 1:
             kept = _nucleus(kept, settings.top_p)
         choice = _invert(kept, uniforms)
-    chosen = jnp.take_along_axis(logits, choice[:, None], axis=-1) - peak
+    chosen = jnp.take_along_axis(logits, choice[:, None], axis=-1)
+    chosen = jnp.where(jnp.abs(chosen) < _LARGEST, chosen, jnp.nan)
     total = jnp.sum(weights, axis=-1, keepdims=True)
-    return Drawn(choice, (chosen - jnp.log(total))[:, 0])
+    return Drawn(choice, (chosen - peak - jnp.log(total))[:, 0])
+
+
+def _among(
+    legal: Bool[Array, "samples choices"], logits: Float[Array, "samples choices"]
+) -> Float[Array, "samples choices"]:
+    """Masks what is not legal, so that it is not drawn whatever the logits hold.
+
+    Of a damaged model they may be NaN or infinite. Where a legal token's is, or is far too large,
+    it becomes the largest there is: so it is drawn, and `draw` tells that it is not a number.
+    """
+    numbers = jnp.where(logits < _LARGEST, jnp.maximum(logits, -_LARGEST), _LARGEST)
+    return jnp.where(legal, numbers, MASKED)
 
 
 def log_prob_of(
@@ -155,7 +171,7 @@ def draw_thin(
 ) -> Drawn:
     """Draws one allowed token per row if all rows allow only a few; see `draw_allowed`."""
     tokens, legal = edges_allowed(tables, state, left, 0, THIN)
-    few = draw(jnp.where(legal, logits.tokens(tokens), MASKED), uniforms, settings)
+    few = draw(_among(legal, logits.tokens(tokens)), uniforms, settings)
     return Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
 
 
@@ -201,7 +217,7 @@ def draw_allowed(
             # Models may have more logits than the vocabulary has tokens.
             all_logits = logits.rows(chosen)[:, : tables.claim_next.shape[1]]
             mask = allowed(tables, of_chosen, left[chosen])
-            drawn = draw(jnp.where(mask, all_logits, MASKED), uniforms[chosen], settings)
+            drawn = draw(_among(mask, all_logits), uniforms[chosen], settings)
             return jax.tree.map(lambda old, new: old.at[chosen].set(new), thin, drawn)
 
         return run if size else lambda: thin

@@ -71,9 +71,13 @@ def score(
             f"scoring needs the same number of texts for each prompt; {len(prompts)} prompts came "
             f"with {[len(of_prompt) for of_prompt in texts]}"
         )
-    shown, lengths = padded_rows(prompts, pad_id, "prompt")
-    rows, sizes = padded_rows([text for of_prompt in texts for text in of_prompt], pad_id, "text")
-    longest = int(sizes.max())
+    after = [text for of_prompt in texts for text in of_prompt]
+    longest = max(map(len, after), default=0)
+    positions = transformer.config.max_positions
+    room = None if positions is None else positions - longest
+    shown, lengths = padded_rows(prompts, pad_id, "prompt", most=room)
+    room = None if positions is None else positions - shown.shape[1]
+    rows, sizes = padded_rows(after, pad_id, "text", most=room)
     limit = longest if max_tokens is None else max_tokens
     found = _score(transformer, vocabulary_size, limit, params, shown, lengths, rows, sizes, quotes)
     return Scores(*(np.asarray(part)[:, :longest] if part is not None else None for part in found))  # type: ignore[arg-type]

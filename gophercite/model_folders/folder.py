@@ -1,7 +1,6 @@
 """Model folders: everything that inference needs, in one place on disk.
 
     model.json               architecture, provenance, and each tensor's file and SHA-256
-    calibration.json         labelled answers, if somebody put them there (`answering.declining`)
     parameters.safetensors   one stack of layers (several numbered files when large)
     vocabulary/              the tokenizer
     calibration.json         labelled answers, if somebody put them there (`answering.declining`)

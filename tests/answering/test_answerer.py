@@ -7,22 +7,27 @@ import itertools
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import gophercite
 from gophercite import evidence
 from gophercite.answering.answerer import Answerer
+from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages, index_in_memory
 from gophercite.answering.ranking import ranked_samples
 from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.claim_in_quote import holds_claim
 from gophercite.decoding.consensus import consensus
 from gophercite.decoding.rerank import Scorer
+from gophercite.decoding.sampler import NotNumbersError
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.documents import Document
 from gophercite.model_folders.folder import Model, load_model
+from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
+from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records.answers import Answer, LeftOut
 from gophercite.retrieval.contexts import SearchResult
@@ -52,7 +57,7 @@ BORAVEL = Document(
 )
 RIVER = Document("r", "River Istira", "The River Istira is 310 kilometres long. It has pike.")
 SECOND_RIVER = Document("s", "River Istira", "Its source is in a wood. It has been dammed twice.")
-MARKED = Document("m", "A ]% title", "Boravel has a population of 12.")
+MARKED = Document("m", "A ]% title", "The roads are long, and in winter they are often closed.")
 EMPTY = Document("e", "Empty", " ")
 QUESTION = "What is the population of Boravel, and how long is the River Istira?"
 
@@ -76,7 +81,7 @@ def found_pages() -> FoundPages:
 @functools.cache
 def answered(joint: bool = False, seed: int = 0) -> Answer:
     first, second = found_pages().results
-    results = first, SearchResult(MARKED), second, SearchResult(EMPTY)
+    results = first, second, SearchResult(MARKED), SearchResult(EMPTY)
     left_out = (LeftOut("u", "status 404"),)
     found = dataclasses.replace(found_pages(), results=results, left_out=left_out)
     asked = f"{QUESTION} -site:e.example"
@@ -157,6 +162,18 @@ def test_the_best_sample_is_the_answer() -> None:
     ]
     assert answer.consensus == best.consensus
     assert not answer.declined
+
+
+def test_a_page_weighs_as_its_rank_where_others_have_no_prompt() -> None:
+    """One page is left out as its prompt is made, the other as its graph is."""
+    first, second = found_pages().results
+    found = FoundPages((first, SearchResult(MARKED), SearchResult(EMPTY), second))
+    samples = answerer().answer(QUESTION, found, keep_samples=True).samples
+    assert [each.citations[0].document for each in samples[:2]] == ["r", "b"]
+    weights = [1 / 4, 1 / 4 / 3] * 3 + [1 / 4]
+    said = [evidence.parse(sample.text) for sample in samples]
+    means = [sample.likelihood / sample.tokens for sample in samples]
+    assert [each.score for each in samples] == pytest.approx(consensus(said, means, weights))
 
 
 def test_a_quote_that_lacks_its_claim_comes_last() -> None:
@@ -274,6 +291,17 @@ def test_samples_go_round_the_pages() -> None:
     assert cited == [first, second, first, second, first, second, first]
 
 
+def test_a_model_whose_logits_are_not_numbers_gives_no_answer() -> None:
+    """Not even one that says why: no other question would fare better."""
+    params = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), model().params)
+    damaged = Answerer(dataclasses.replace(model(), params=params), SETTINGS, "models/mine")
+    said = r"models/mine: the model's logits are not numbers"
+    with pytest.raises(NotNumbersError, match=said):
+        damaged.answer(QUESTION, found_pages())
+    with pytest.raises(NotNumbersError, match=said):
+        next(answer_each(damaged, [Asked(QUESTION, found_pages)], ahead=0))
+
+
 def test_an_answer_may_have_several_claims() -> None:
     several = (answered(), answered(joint=True), answered(seed=1))
     assert max(len(sample.citations) for answer in several for sample in answer.samples) == 2
@@ -362,6 +390,23 @@ def test_prompts_are_as_long_as_the_model_was_trained_with() -> None:
         assert answerer.settings.prompt_tokens == expected
         lengths = [len(each.tokens) for each in answerer.prepare(QUESTION, found_pages()).contexts]
         assert expected == 3840 or 2 * expected < 3 * max(lengths) <= 3 * expected
+
+
+@pytest.mark.parametrize(("max_tokens", "expected"), [(None, 768), (100, 924), (1024, None)])
+def test_prompt_and_answer_fit_the_learned_positions(
+    max_tokens: int | None, expected: int | None
+) -> None:
+    config = TransformerConfig(
+        vocab_size=model().vocabulary.size, d_model=16, num_layers=1, num_heads=2, head_dim=8,
+        position="learned", max_positions=1024,
+    )  # fmt: skip
+    learned = dataclasses.replace(model(), transformer=Transformer(config))
+    settings = AnsweringSettings(max_tokens=max_tokens)
+    if expected is None:
+        with pytest.raises(ValueError, match=r"max_tokens = 1024: .* has only 1024 learned pos"):
+            Answerer(learned, settings)
+        return
+    assert Answerer(learned, settings).settings.prompt_tokens == expected
 
 
 def test_answers_are_as_long_as_is_usual_for_the_length_in_training() -> None:

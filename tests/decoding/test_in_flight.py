@@ -1,5 +1,6 @@
 """How many samples are drawn at a time, by the memory that they take."""
 
+import dataclasses
 import functools
 
 import jax
@@ -84,6 +85,16 @@ def test_a_small_model_has_what_keeps_the_device_busy() -> None:
     assert seats_of(prompt_tokens=2 * tokens) == (1, 16)
     assert seats_of(max_tokens=tokens // 10) == (1, 10)
     assert seats_of(max_tokens=2 * tokens) == (1, 1)
+
+
+def test_the_logits_of_all_rows_fit_too() -> None:
+    """A quarter of a gibibyte holds 256 rows of 262,144 logits in float32."""
+    large = dataclasses.replace(SMALL, vocab_size=2**18)
+    seats_of = functools.partial(usual, large, Transformer(SMALL).abstract(), platform="gpu")
+    assert seats_of(samples=2048) == (1, 256)
+    assert seats_of(samples=48) == (4, 48)
+    assert seats_of(samples=16) == (16, 16)
+    assert usual(SMALL, Transformer(SMALL).abstract(), samples=2048, platform="gpu").rows == 2048
 
 
 def test_no_more_samples_are_in_flight_than_are_asked_for() -> None:

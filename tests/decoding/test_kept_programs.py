@@ -150,6 +150,7 @@ def test_what_a_program_is_made_from_tells_it_from_others(cache):
         place(tokens=(1, 4)),
         place(tokens=(2, 3)),
         place(params=half),
+        place(params=jax.device_put(PARAMS, jax.local_devices()[1])),
     ]
     with jax.default_matmul_precision("bfloat16"):
         others.append(place())

@@ -11,15 +11,17 @@ from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.in_flight import capacities
 from gophercite.decoding.response_automaton import faults_of
-from gophercite.decoding.sampler import sample
-from gophercite.decoding.sampling import draw
+from gophercite.decoding.sampler import NotNumbersError, sample
+from gophercite.decoding.sampling import draw, draw_allowed, given
 from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.decoding.scoring import score
 from gophercite.documents import Document
 from gophercite.models.attention import MASKED
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_state import allowed, initial
 from tests.long_forms import LONG
 from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
@@ -168,6 +170,14 @@ def test_what_is_masked_is_never_drawn():
     np.testing.assert_allclose(made.log_prob, expected, atol=1e-4)
 
 
+def test_logits_that_are_not_numbers_are_an_error():
+    """Neither samples of a damaged model nor a crash."""
+    for value in (jnp.nan, jnp.inf):
+        damaged = jax.tree.map(lambda leaf, value=value: jnp.full_like(leaf, value), PARAMS)
+        with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
+            run(params=damaged)
+
+
 def test_samples_of_one_prompt_differ_and_the_first_is_the_one_drawn_alone(drawn):
     assert drawn.tokens.shape == (len(PROMPTS) * MANY, 12)
     for prompt in range(len(PROMPTS)):
@@ -262,6 +272,22 @@ def test_eight_devices_sample_what_one_does(drawn, prompts, scan_layers):
     assert_close(cut, drawn, slice(prompts * MANY))
 
 
+def test_padding_takes_no_position_that_the_model_lacks():
+    """A prompt and its answer take all 30 positions; a bucket would be 64."""
+    model = changed(position="learned", max_positions=30, num_layers=1)
+    params = jax.jit(model.init)(jax.random.key(0))
+    prompts = [[3] * 18, [4]]
+    made = run(prompts=prompts, model=model, params=params, samples=1)
+    texts = [[row.tolist()] for row in made.tokens]
+    found = score(model, params, prompts, texts, pad_id=0)
+    for row, length in enumerate(made.lengths):
+        np.testing.assert_allclose(
+            found.log_probs[row, :length], made.log_probs[row, :length], atol=1e-5
+        )
+    with pytest.raises(ValueError, match="rows have 31 tokens"):
+        run(prompts=[[3] * 19], model=model, params=params, samples=1)
+
+
 def test_one_program_serves_prompts_of_a_bucket(drawn):
     before = decode._cache_size()
     run(prompts=[[5] * 40, [2], [3, 4], [6]])
@@ -317,12 +343,14 @@ def fault_tables(pages):
     return tracker.tables([tracker.graph(shown) for shown in pages])
 
 
-def constrained(settings, key=1, pages=PAGES, **options):
+def tables(pages=PAGES, max_tokens=40):
     constraint = QuoteConstraint(HOSTILE)
-    graphs = [constraint.graph(shown) for shown in pages]
-    options |= ENDS | {"quotes": constraint.tables(graphs, settings.max_tokens)}
-    key = jax.random.key(key)
-    return sample(QUOTING, QUOTING_PARAMS, PROMPTS, key, settings, **options)
+    return constraint.tables([constraint.graph(shown) for shown in pages], max_tokens)
+
+
+def constrained(settings, key=1, pages=PAGES, params=QUOTING_PARAMS, **options):
+    options = {"quotes": tables(pages, settings.max_tokens)} | options | ENDS
+    return sample(QUOTING, params, PROMPTS, jax.random.key(key), settings, **options)
 
 
 QUOTED = SamplingSettings(max_tokens=40)
@@ -348,16 +376,64 @@ def assert_legal(samples, of_each):
         assert is_legal(HOSTILE.decode(tokens[:length]), PAGES[row // of_each])
 
 
+GREEDY = SamplingSettings(max_tokens=25, temperature=0)
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [
-        SamplingSettings(max_tokens=25, temperature=0),
-        SamplingSettings(max_tokens=40, temperature=2.0, top_p=0.5),
-    ],
+    "settings", [GREEDY, SamplingSettings(max_tokens=40, temperature=2.0, top_p=0.5)]
 )
 def test_constrained_samples_are_legal_and_end(settings):
     for key in range(4):
         assert_legal(constrained(settings, key), 1)
+
+
+def test_constrained_samples_of_a_damaged_model_are_an_error():
+    damaged = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), QUOTING_PARAMS)
+    with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
+        constrained(GREEDY, params=damaged)
+
+
+def test_tables_for_longer_samples_are_refused():
+    pages = [*PAGES[:3], [Document("e", "zyxwvutsrqponmlkjihg", "the fourth is here")]]
+    with pytest.raises(ValueError, match=r"max_tokens = 25: .* of prompt 3 has \d\d tokens"):
+        constrained(GREEDY, quotes=tables(pages))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SamplingSettings(temperature=0),
+        SamplingSettings(temperature=1e-6, top_k=2),
+        SamplingSettings(temperature=1e6, top_p=0.9),
+    ],
+)
+def test_what_is_masked_is_never_drawn_whatever_the_logits(settings):
+    """In every claim state and at every other node, thin or wide."""
+    quotes, rng = tables(), np.random.default_rng(0)
+    nodes = jnp.flatnonzero(quotes.cost[:, 0] < 40)
+    rows = len(nodes)
+    state = initial(quotes, jnp.zeros(rows, int))._replace(node=nodes)
+    left = jnp.full(rows, 40)
+    legal = np.asarray(allowed(quotes, state, left))
+    some = legal.any(axis=1)
+    assert some.sum() > 50
+
+    @jax.jit
+    def drawn(logits, uniforms):
+        done = jnp.zeros(rows, bool)
+        return draw_allowed(given(logits), uniforms, settings, done, quotes, state, left)
+
+    usual = rng.normal(size=legal.shape).astype(np.float32)
+    for bad in (np.nan, np.inf, -np.inf, 3e38, -3e38):
+        for share in (1.0, 0.5):
+            logits = np.where(rng.random(legal.shape) < share, np.float32(bad), usual)
+            made = drawn(logits, rng.random(rows).astype(np.float32))
+            token = np.asarray(made.token)
+            assert legal[np.arange(rows), token][some].all()
+            own = logits[np.arange(rows), token]
+            normal = np.isfinite(own) & (np.abs(own) < 1e29)
+            assert np.array_equal(np.isfinite(made.log_prob)[some], normal[some])
+            assert share < 1 or not normal[some].any()
 
 
 def test_many_constrained_samples_are_legal_however_many_rows_are_wide(quoted):

@@ -12,6 +12,7 @@ import re
 import numpy as np
 import pytest
 
+from gophercite.decoding.sampler import NotNumbersError
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
@@ -119,7 +120,12 @@ def test_tables_that_are_damaged_are_found_out(damage, named):
     broken = AnswerDrawer(TOKENIZERS[0], BUSY, SIZES, damage)
     found = []
     for seed, kind in enumerate(page_kinds.made_up().values()):
-        for offence in broken.judge_batch(kind, seed).offences:
+        try:
+            offences = broken.judge_batch(kind, seed).offences
+        except NotNumbersError:  # a dead end, where no token is allowed: the sampler itself sees it
+            assert damage in (other_places, claims_that_hold_anything)
+            return
+        for offence in offences:
             found += [fault for fault in offence.faults if re.search(named, fault)]
         if found:
             return
