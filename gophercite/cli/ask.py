@@ -182,6 +182,7 @@ def run(options: argparse.Namespace) -> int:
         answer = with_track_record(answer, labelled)
         if promise is not None:
             answer = decline(answer, promise, labelled.by)
+        ranked[0] = answer
     for warning in answer.warnings:
         note(f"warning: {warning}")
     if options.json:

@@ -541,6 +541,8 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert capsys.readouterr().out.endswith(
         "of 40 answers about as sure, 0 were good (questions about towns)\n"
     )
+    assert cli.main([*command, "--top", "2"]) == 0
+    assert "of 40 answers about as sure" in capsys.readouterr().out
     assert cli.main([*command, "--min-quality", "0.9", "--json"]) == 0
     assert answer_from_json(json.loads(capsys.readouterr().out)).declined
     assert cli.main([*command, "--choose", "sum"]) == 0
