@@ -158,6 +158,7 @@ def test_browsing_by_keyboard_alone(browsed: Served, chromium: Any, scripts: boo
             page.keyboard.type(word)
         page.keyboard.press("Enter")
         page.wait_for_selector(then)
+        page.wait_for_load_state()  # at its end Chromium moves the focus to the address's #screen
 
     go("#search", "lighthouse", then="h2:has-text('Search results')")
     go("button[value='Clicked on link 2']", then="h2:has-text('Archive')")
