@@ -89,7 +89,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         return Results(title, systems, claims=evaluation.claims)
     partitioner = inference_partitioner(evaluation.model_parallel)
     model, judge = load_models(evaluation.model, evaluation.reward_model or None, partitioner)
-    settings = evaluation.asking(model.vocabulary)
+    settings = evaluation.asking(model)
     run = describe_asking(model, str(evaluation.model), settings, questions, judge)
     together = spans_processes(partitioner)
     if together:

@@ -14,6 +14,7 @@ from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.metrics import ClaimRule
 from gophercite.evaluation.question_prompts import PromptSettings
 from gophercite.few_shot.prompting import FewShotSettings, Style
+from gophercite.model_folders.folder import Model
 from gophercite.prompts import usual_prompt_tokens
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.run_boundaries import Boundaries
@@ -22,7 +23,6 @@ from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage import is_remote
-from gophercite.vocabularies import Vocabulary
 
 # Endings of the files of JSON lines that an evaluation writes, as its questions may be.
 _WRITTEN = (".jsonl", "_samples.jsonl", "_claims.jsonl")
@@ -145,20 +145,23 @@ class Evaluation:
         """Which of a question's samples counts."""
         return self.choose or ("consensus" if self.reward_model is None else "reward")
 
-    def asking(self, vocabulary: Vocabulary | None) -> AskingSettings:
+    def asking(self, model: Model | None) -> AskingSettings:
         """How the model is prompted.
 
         Args:
-          vocabulary: the model's; None as long as it has not been read.
+          model: the one that answers; None as long as it has not been read.
 
         Raises:
           ValueError: a setting is out of range.
         """
         few_shot = FewShotSettings(Style(self.few_shot), self.shots) if self.few_shot else None
-        trained_length = None
-        if vocabulary is not None and not self.few_shot:
-            trained_length = vocabulary.trained_length
-        longest = self.max_prompt_tokens or usual_prompt_tokens(trained_length, self.max_tokens)
+        trained_length = positions = None
+        if model is not None:
+            positions = model.transformer.config.max_positions
+            trained_length = None if self.few_shot else model.vocabulary.trained_length
+        longest = self.max_prompt_tokens or usual_prompt_tokens(
+            trained_length, self.max_tokens, positions
+        )
         return AskingSettings(
             SamplingSettings(self.max_tokens, self.temperature, top_p=self.top_p),
             PromptSettings(longest, self.pages, few_shot=few_shot, seed=self.seed),

@@ -19,6 +19,7 @@ from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.decoded import Decoded
 from gophercite.decoding.rows import padded_rows
+from gophercite.decoding.sampler import require_numbers
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.learning.token_log_probs import packed
 from gophercite.models.parameters import Params
@@ -175,7 +176,11 @@ class Writer:
             graphs = [self.constraint.graph(page_of(world, state), state) for state in states]
             tables = self.constraint.tables(graphs + graphs[:1] * missing)
         filled = prompts + prompts[:1] * missing
-        tokens, lengths = padded_rows(filled, self.vocabulary.pad_id, "prompt", min(width, most))
+        positions = self._plan.transformer.config.max_positions
+        room = None if positions is None else positions - self._plan.settings.max_tokens
+        tokens, lengths = padded_rows(
+            filled, self.vocabulary.pad_id, "prompt", min(width, most), room
+        )
         if len(keys) < self.states:
             keys = jnp.concatenate([keys, keys[:1].repeat(self.states - len(keys))])
         wanted = np.array(counts + [0] * missing, np.int32)
@@ -193,11 +198,16 @@ class Writer:
 
         Returns:
           The texts of each state.
+
+        Raises:
+          NotNumbersError: the model's logits are NaN or infinite.
         """
         decoded, allowed_tokens = jax.device_get((asked.decoded, asked.allowed))
         drawn_from = decoded.constrained_log_probs
         if drawn_from is None:
             drawn_from = decoded.log_probs
+        drawn = [drawn_from[state, :count] for state, count in enumerate(asked.samples)]
+        require_numbers(self._plan.transformer, *drawn)
 
         def one(state: int, sample: int) -> Written:
             length = int(decoded.lengths[state, sample])

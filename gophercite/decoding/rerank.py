@@ -265,8 +265,12 @@ class Scorer:
             batch = unique[start : start + size]
             filled = batch + [batch[0]] * (size - len(batch))  # one shape for all batches
             width = -(-max(map(len, batch)) // self._widths) * self._widths
-            rows, lengths = padded_rows(filled, self._model.vocabulary.pad_id, "response", width)
-            judge = RewardModel(self._model.transformer)
+            transformer = self._model.transformer
+            rows, lengths = padded_rows(
+                *(filled, self._model.vocabulary.pad_id, "response", width),
+                transformer.config.max_positions,
+            )
+            judge = RewardModel(transformer)
             verdict = on_host(
                 mesh, _judge(judge, self._model.params, *on_all(mesh, (rows, lengths)))
             )

@@ -170,15 +170,30 @@ def sample(
     on_hosts, passes = on_host(mesh, (by_sample, decoded.passes))
     flat = [part[drawn] if part is not None else None for part in on_hosts]
     samples = Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]
-    log_probs = samples.log_probs, samples.constrained_log_probs
-    if not all(np.isfinite(part).all() for part in log_probs if part is not None):
+    try:
+        require_numbers(transformer, samples.log_probs, samples.constrained_log_probs)
+    except NotNumbersError:
         if quotes is not None:
             _require_room(quotes, settings.max_tokens)
+        raise
+    return samples
+
+
+def require_numbers(transformer: Transformer, *log_probs: Float[np.ndarray, "..."] | None) -> None:
+    """Checks what samples say of their tokens: logits that are not numbers give no number either.
+
+    Args:
+      transformer: the model.
+      *log_probs: log-probabilities of drawn tokens, on the host; None is passed over.
+
+    Raises:
+      NotNumbersError: one is NaN or infinite.
+    """
+    if not all(np.isfinite(part).all() for part in log_probs if part is not None):
         raise NotNumbersError(
             "the model's logits are not numbers (NaN or infinite): its parameters are damaged, or "
             f"so large that they overflow in {transformer.config.dtype}"
         )
-    return samples
 
 
 def _require_room(quotes: QuoteTables, max_tokens: int) -> None:

@@ -6,6 +6,7 @@ import json
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from gophercite.browser.encoding import encode_state
@@ -16,8 +17,10 @@ from gophercite.browser.settings import Settings
 from gophercite.browsing.browsing_model import BrowsingModel
 from gophercite.browsing.writer import BrowsingSettings
 from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.sampler import NotNumbersError
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.folder import Model, load_model
+from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import NoLegalAnswer
 from tests.browser.sites import site
 
@@ -95,6 +98,31 @@ def test_prompts_fit_their_tokens() -> None:
     assert vocabulary.decode(encode_state(vocabulary, answering, 4096)) == prompt(answering)
     with pytest.raises(ValueError, match="does not fit 10 tokens"):
         encode_state(vocabulary, state, 10)
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+def test_a_model_whose_logits_are_not_numbers_is_named(constrained: bool) -> None:
+    damaged = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), model().params)
+    settings = browsing(constrained).settings
+    browser = BrowsingModel(dataclasses.replace(model(), params=damaged), settings)
+    with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
+        next(browser.browse(site(), reset("Who?", Settings(actions=12))))
+
+
+def test_prompt_and_text_fit_the_learned_positions() -> None:
+    """Padding doesn't take the last of them."""
+    settings = browsing().settings
+    config = dataclasses.replace(
+        model().transformer.config, position="learned", rotary_fraction=1.0,
+        max_positions=settings.prompt_tokens - 5 + settings.sampling.max_tokens,
+    )  # fmt: skip
+    transformer = Transformer(config)
+    learned = dataclasses.replace(
+        model(), transformer=transformer, params=transformer.init(jax.random.key(0))
+    )
+    settings = dataclasses.replace(settings, prompt_tokens=settings.prompt_tokens - 5)
+    state = next(BrowsingModel(learned, settings).browse(site(), reset("Who?")))
+    assert len(state.actions) == 1
 
 
 def test_settings_that_leave_no_room_are_refused() -> None:

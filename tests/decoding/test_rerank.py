@@ -1,5 +1,6 @@
 """Samples in turn are the sampler's own, and scores do not depend on what is scored beside them."""
 
+import dataclasses
 import functools
 import pathlib
 
@@ -137,6 +138,17 @@ def test_scores_are_those_of_each_response_alone() -> None:
         both = 1 / (1 + np.exp(-float(verdict.supported_and_plausible[0])))
         assert found.supported_and_plausible[number] == pytest.approx(both, abs=1e-5)
     assert found.reward[0] == found.reward[3] != found.reward[2]
+
+
+def test_padding_does_not_exceed_the_learned_positions() -> None:
+    longest = max(len(encode_judged(model().vocabulary, QUESTION, each)) for each in ANSWERS)
+    assert longest % 64
+    config = dataclasses.replace(CONFIG, position="learned", max_positions=longest)
+    transformer = Transformer(config)
+    judge = RewardModel(transformer)
+    params = {**transformer.init(jax.random.key(0)), HEADS: judge.init_heads(jax.random.key(1))}
+    learned = Model(transformer, params, model().vocabulary, {})
+    assert np.isfinite(Scorer(learned).score(QUESTION, ANSWERS).reward).all()
 
 
 def test_no_responses_have_no_scores() -> None:

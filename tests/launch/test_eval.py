@@ -1,6 +1,7 @@
 """The evaluation command: a saved model answers a file of questions."""
 
 import copy
+import dataclasses
 import json
 import os
 import pathlib
@@ -115,15 +116,22 @@ def test_a_report_is_printed_and_written(
 
 def test_prompts_are_as_long_as_in_training_unless_there_are_examples() -> None:
     vocabulary = copy.copy(trained())
-    for length, more, expected in (
-        (None, {}, 3840),
-        (1024, {}, 896),
-        (1024, {"max_tokens": 24}, 1000),
-        (1024, {"few_shot": "short"}, 3840),
-        (1024, {"max_prompt_tokens": 99}, 99),
+    config = TransformerConfig(
+        vocab_size=vocabulary.size, d_model=16, num_layers=1, num_heads=2, head_dim=8
+    )
+    learned = dataclasses.replace(config, position="learned", max_positions=512)
+    for architecture, length, more, expected in (
+        (config, None, {}, 3840),
+        (config, 1024, {}, 896),
+        (config, 1024, {"max_tokens": 24}, 1000),
+        (config, 1024, {"few_shot": "short"}, 3840),
+        (config, 1024, {"max_prompt_tokens": 99}, 99),
+        (learned, 1024, {}, 256),
+        (learned, None, {"max_tokens": 24, "few_shot": "short"}, 488),
     ):
         vocabulary.trained_length = length
-        asking = Evaluation("questions.jsonl", "model", **more).asking(vocabulary)
+        model = Model(Transformer(architecture), {}, vocabulary, {})
+        asking = Evaluation("questions.jsonl", "model", **more).asking(model)
         assert asking.prompts.prompt_tokens == expected
 
 
