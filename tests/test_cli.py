@@ -55,7 +55,7 @@ def test_info_of_model_folder(
     tmp_path: pathlib.Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transformer = Transformer(CONFIG)
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    params = transformer.init(jax.random.key(0))
     folder = tmp_path / "model"
     save_model(folder, Model(transformer, params, vocabulary, {"source": "a test"}))
     assert cli.main(["info", str(folder), "--json"]) == 0

@@ -29,7 +29,7 @@ class Digest(NamedTuple):
 
 
 def digests(arrays: Mapping[str, Shaped[Array, "..."]]) -> dict[str, Digest]:
-    """Digests of many arrays in one compiled program; waits for them.
+    """Digests of many arrays; waits for them.
 
     Args:
       arrays: named arrays with any sharding; in a run of several processes, all must call this
@@ -38,17 +38,11 @@ def digests(arrays: Mapping[str, Shaped[Array, "..."]]) -> dict[str, Digest]:
     Returns:
       The digest of each, the same in every process.
     """
-    names = sorted(arrays)
-    table = np.asarray(_table([arrays[name] for name in names]))
-    return {name: Digest(*map(int, row)) for name, row in zip(names, table, strict=True)}
+    # In the same order in all processes, and one after the other: there may be collectives in each.
+    return {name: Digest(*np.asarray(_digest(arrays[name])).tolist()) for name in sorted(arrays)}
 
 
-@jax.jit
-def _table(arrays: list[Shaped[Array, "..."]]) -> UInt32[Array, "arrays 3"]:
-    return jnp.stack([_digest(array) for array in arrays])
-
-
-@jax.jit  # traced once per shape; a model with its optimizer has many equal ones
+@jax.jit  # compiled once per shape and sharding; a model with its optimizer has many equal ones
 def _digest(array: Shaped[Array, "..."]) -> UInt32[Array, "3"]:
     bits = _bits(array)
     place = _places(bits.shape)

@@ -57,7 +57,7 @@ RULES = Settings(actions=(4, 6), view_lines=6, results=3)
 
 @functools.cache
 def parameters() -> Params:
-    params = jax.jit(TRUNK.init, static_argnums=1)(jax.random.key(0), FROZEN_LAYERS)
+    params = TRUNK.init(jax.random.key(0), FROZEN_LAYERS)
     judge = {**merge_layers(params), HEADS: RewardModel(TRUNK).init_heads(jax.random.key(1))}
     return {**params, REWARD_MODEL: judge, "value_head": {}, "teacher": {}}
 

@@ -305,7 +305,7 @@ def test_one_program_serves_all_pages_and_both_phases():
         dtype="float32",
     )  # fmt: skip
     model = Transformer(config)
-    params = jax.jit(model.init)(jax.random.key(0))
+    params = model.init(jax.random.key(0))
     world = site()
     constraint = CommandConstraint(VOCABULARY, 12)
     before = decode._cache_size()

@@ -45,7 +45,7 @@ def test_frozen_activations_of_samples(
     position: str, scan_layers: bool, frozen: int, quoting: bool
 ) -> None:
     model = Transformer(config(position, scan_layers))
-    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), frozen)
+    params = model.init(jax.random.key(0), frozen)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=8, maximum_claim=5))
     tables = (
         constraint.tables([constraint.graph(shown) for shown in PAGES], SETTINGS.max_tokens)

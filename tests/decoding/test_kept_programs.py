@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
@@ -24,11 +25,15 @@ CONFIG = TransformerConfig(
     vocab_size=VOCABULARY.size, d_model=16, num_layers=1, num_heads=2, head_dim=8, dtype="float32"
 )
 MODEL = Transformer(CONFIG)
-PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
 SETTINGS = SamplingSettings(max_tokens=20, temperature=1.5)
 CONSTRAINT = QuoteConstraint(VOCABULARY)
 QUOTES = CONSTRAINT.tables([CONSTRAINT.graph([Document("a", "a", "The cat sat.")])], 20)
 TRACED: list[str] = []
+
+
+@functools.cache
+def parameters():
+    return MODEL.init(jax.random.key(0))
 
 
 def note_trace(event: str, _seconds: float, **details: str | int) -> None:
@@ -50,12 +55,12 @@ def run_again(**options):
     TRACED.clear()
     options = {"settings": SETTINGS, "quotes": QUOTES, **options}
     key, ends = jax.random.key(1), {"eos_id": VOCABULARY.eos_id, "pad_id": VOCABULARY.pad_id}
-    drawn = sample(MODEL, PARAMS, [[3, 4, 5]], key, samples_per_prompt=4, **ends, **options)
+    drawn = sample(MODEL, parameters(), [[3, 4, 5]], key, samples_per_prompt=4, **ends, **options)
     return drawn, any(name.startswith("decode") for name in TRACED)
 
 
 def coming():
-    return PARAMS
+    return parameters()
 
 
 @pytest.fixture
@@ -130,17 +135,18 @@ def test_where_nothing_can_be_written_the_program_runs_all_the_same(cache, plain
     same(plain, drawn)
 
 
-def place(plan=None, params=PARAMS, tokens=(1, 3), **changes):
+def place(plan=None, params=None, tokens=(1, 3), **changes):
     usual = Plan(MODEL, SETTINGS, 1, 0, VOCABULARY.size, samples=4, rows=4)
     inputs = jnp.zeros(tokens, jnp.int32), jnp.ones(tokens[0], jnp.int32), QUOTES
+    params = params or parameters()
     return kept_programs._path(dataclasses.replace(plan or usual, **changes), params, inputs)
 
 
 def test_what_a_program_is_made_from_tells_it_from_others(cache):
     usual = place()
     assert usual == place()
-    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), PARAMS)
-    lower = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), PARAMS)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), parameters())
+    lower = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), parameters())
     assert place(params=lower) == usual  # parameters that are still to come
     wider = dataclasses.replace(CONFIG, rope_theta=500.0)
     others = [
@@ -150,7 +156,7 @@ def test_what_a_program_is_made_from_tells_it_from_others(cache):
         place(tokens=(1, 4)),
         place(tokens=(2, 3)),
         place(params=half),
-        place(params=jax.device_put(PARAMS, jax.local_devices()[1])),
+        place(params=jax.device_put(parameters(), jax.local_devices()[1])),
     ]
     with jax.default_matmul_precision("bfloat16"):
         others.append(place())
@@ -161,7 +167,7 @@ def test_nothing_is_kept_without_a_local_folder_or_for_several_devices(cache):
     assert place() is not None
     mesh = jax.make_mesh((2,), ("data",), devices=jax.devices()[:2])
     spread = jax.NamedSharding(mesh, jax.P())
-    assert place(params=jax.device_put(PARAMS, spread)) is None
+    assert place(params=jax.device_put(parameters(), spread)) is None
     for folder in (None, "gs://bucket/compiled"):
         jax.config.update("jax_compilation_cache_dir", folder)
         assert place() is None

@@ -29,8 +29,6 @@ CONFIG = TransformerConfig(
     vocab_size=23, d_model=16, num_layers=2, num_heads=4, head_dim=4, dtype="float32"
 )
 MODEL = Transformer(CONFIG)
-PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
-PARAMS["embed"]["embedding"] *= 2  # neither flat nor certain
 PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15], [2, 3]]
 
 # Each setting, number of samples and number of rows has a program of its own, and compiling it is
@@ -39,12 +37,19 @@ DRAWN = SamplingSettings(max_tokens=12, temperature=1.5, top_p=0.95)
 MANY = 8
 
 
+@functools.cache
+def parameters():
+    params = MODEL.init(jax.random.key(0))
+    params["embed"]["embedding"] *= 2  # neither flat nor certain
+    return params
+
+
 def run(
-    settings=DRAWN, prompts=PROMPTS, key=1, *, model=MODEL, params=PARAMS, samples=MANY, **options
+    settings=DRAWN, prompts=PROMPTS, key=1, *, model=MODEL, params=None, samples=MANY, **options
 ):
     key = jax.random.key(key) if isinstance(key, int) else key
     options |= {"eos_id": 1, "pad_id": 0, "samples_per_prompt": samples}
-    return sample(model, params, prompts, key, settings, **options)
+    return sample(model, params or parameters(), prompts, key, settings, **options)
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +58,17 @@ def drawn():
 
 
 @jax.jit
-def forward(tokens):
+def forward(params, tokens):
     places = jnp.arange(tokens.shape[1])[None]
-    hidden, _ = MODEL.apply(PARAMS, tokens, places, jnp.ones_like(tokens))
-    return MODEL.logits(PARAMS, hidden)
+    hidden, _ = MODEL.apply(params, tokens, places, jnp.ones_like(tokens))
+    return MODEL.logits(params, hidden)
 
 
 def next_logits(tokens):
     """Of each token of a text, one program for all lengths: what comes after changes nothing."""
     padded = np.zeros((1, 24), np.int32)
     padded[0, : len(tokens)] = tokens
-    return np.asarray(forward(padded)[0, : len(tokens)])
+    return np.asarray(forward(parameters(), padded)[0, : len(tokens)])
 
 
 def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
@@ -173,7 +178,7 @@ def test_what_is_masked_is_never_drawn():
 def test_logits_that_are_not_numbers_are_an_error():
     """Neither samples of a damaged model nor a crash."""
     for value in (jnp.nan, jnp.inf):
-        damaged = jax.tree.map(lambda leaf, value=value: jnp.full_like(leaf, value), PARAMS)
+        damaged = jax.tree.map(lambda leaf, value=value: jnp.full_like(leaf, value), parameters())
         with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
             run(params=damaged)
 
@@ -203,12 +208,16 @@ def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(drawn, scan_
 
 
 BROAD = changed(head_dim=32)
-BROAD_PARAMS = jax.jit(BROAD.init)(jax.random.key(0))
 
 
-def run_broad(rows, scan_layers=True, params=BROAD_PARAMS):
+@functools.cache
+def broad_parameters():
+    return BROAD.init(jax.random.key(0))
+
+
+def run_broad(rows, scan_layers=True, params=None):
     model = changed(head_dim=32, scan_layers=scan_layers)
-    settings = SamplingSettings(max_tokens=65)
+    settings, params = SamplingSettings(max_tokens=65), params or broad_parameters()
     return run(settings, PROMPTS[:1], model=model, params=params, samples=256, rows_per_prompt=rows)
 
 
@@ -229,7 +238,8 @@ def test_room_that_grows_changes_no_sample(without_growing, scan_layers):
 
 def test_room_that_grows_is_cut_over_a_mesh(without_growing):
     partitioner = Partitioner(make_mesh(data=2, model=2, devices=jax.devices()[:4]))
-    placed = jax.device_put(BROAD_PARAMS, partitioner.shardings(BROAD.logical_axes(), BROAD_PARAMS))
+    params = broad_parameters()
+    placed = jax.device_put(params, partitioner.shardings(BROAD.logical_axes(), params))
     with partitioner.activate():
         assert len(capacities(BROAD.config, 256, 65)) == 3
         cut = run_broad(256, params=placed)
@@ -266,7 +276,8 @@ def test_eight_devices_sample_what_one_does(drawn, prompts, scan_layers):
     """A prompt's samples are cut over the devices, or the prompts where there are enough."""
     model = changed(scan_layers=scan_layers)
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
-    placed = jax.device_put(PARAMS, partitioner.shardings(model.logical_axes(), PARAMS))
+    params = parameters()
+    placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
     with partitioner.activate():
         cut = run(prompts=PROMPTS[:prompts], model=model, params=placed)
     assert_close(cut, drawn, slice(prompts * MANY))
@@ -275,7 +286,7 @@ def test_eight_devices_sample_what_one_does(drawn, prompts, scan_layers):
 def test_padding_takes_no_position_that_the_model_lacks():
     """A prompt and its answer take all 30 positions; a bucket would be 64."""
     model = changed(position="learned", max_positions=30, num_layers=1)
-    params = jax.jit(model.init)(jax.random.key(0))
+    params = model.init(jax.random.key(0))
     prompts = [[3] * 18, [4]]
     made = run(prompts=prompts, model=model, params=params, samples=1)
     texts = [[row.tolist()] for row in made.tokens]
@@ -328,7 +339,6 @@ def test_an_empty_prompt_is_refused(prompts):
 
 HOSTILE = TokenList(HOSTILE_PIECES)
 QUOTING = Transformer(dataclasses.replace(CONFIG, vocab_size=HOSTILE.size + 3))
-QUOTING_PARAMS = jax.jit(QUOTING.init)(jax.random.key(3))
 PAGES = [
     [Document("a", "T", "the cat sat on the mat. It was ☃ day]% and so on.")],
     [Document("b", "Th", "one page"), Document("c", "The [T]", "another, é longer page")],
@@ -348,8 +358,14 @@ def tables(pages=PAGES, max_tokens=40):
     return constraint.tables([constraint.graph(shown) for shown in pages], max_tokens)
 
 
-def constrained(settings, key=1, pages=PAGES, params=QUOTING_PARAMS, **options):
+@functools.cache
+def quoting_parameters():
+    return QUOTING.init(jax.random.key(3))
+
+
+def constrained(settings, key=1, pages=PAGES, params=None, **options):
     options = {"quotes": tables(pages, settings.max_tokens)} | options | ENDS
+    params = params or quoting_parameters()
     return sample(QUOTING, params, PROMPTS, jax.random.key(key), settings, **options)
 
 
@@ -388,7 +404,7 @@ def test_constrained_samples_are_legal_and_end(settings):
 
 
 def test_constrained_samples_of_a_damaged_model_are_an_error():
-    damaged = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), QUOTING_PARAMS)
+    damaged = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), quoting_parameters())
     with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
         constrained(GREEDY, params=damaged)
 
@@ -471,7 +487,7 @@ def assert_told(samples, of_each):
 def test_faults_of_free_samples_are_told():
     """Free samples are mostly malformed; refilled rows begin anew."""
     samples = sample(
-        QUOTING, QUOTING_PARAMS, PROMPTS, jax.random.key(4), QUOTED, **ENDS,
+        QUOTING, quoting_parameters(), PROMPTS, jax.random.key(4), QUOTED, **ENDS,
         fault_tables=fault_tables(PAGES), samples_per_prompt=12, rows_per_prompt=5,
         vocabulary_size=HOSTILE.size,  # the model has three rows to spare
     )  # fmt: skip

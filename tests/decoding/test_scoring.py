@@ -1,5 +1,7 @@
 """Scores of given texts are what the sampler said when it drew them."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -24,7 +26,6 @@ MODEL = Transformer(
         dtype="float32",
     )
 )
-PARAMS = jax.jit(MODEL.init)(jax.random.key(0))
 PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12]]
 PAGES = [
     [Document("a", "T", "the cat sat on the mat. It was ☃ day]% and so on.")],
@@ -33,6 +34,11 @@ PAGES = [
 ]
 LONGEST = 40
 ENDS = {"eos_id": WORDS.eos_id, "pad_id": WORDS.pad_id}
+
+
+@functools.cache
+def parameters():
+    return MODEL.init(jax.random.key(0))
 
 
 def texts_of(samples, each):
@@ -44,8 +50,10 @@ def texts_of(samples, each):
 
 def test_free_samples():
     settings = SamplingSettings(max_tokens=LONGEST)
-    made = sample(MODEL, PARAMS, PROMPTS, jax.random.key(1), settings, samples_per_prompt=4, **ENDS)
-    found = score(MODEL, PARAMS, PROMPTS, texts_of(made, 4), pad_id=WORDS.pad_id)
+    made = sample(
+        MODEL, parameters(), PROMPTS, jax.random.key(1), settings, samples_per_prompt=4, **ENDS
+    )
+    found = score(MODEL, parameters(), PROMPTS, texts_of(made, 4), pad_id=WORDS.pad_id)
     assert found.constrained_log_probs is None
     longest = int(made.lengths.max())
     assert found.log_probs.shape == (12, longest)
@@ -53,7 +61,7 @@ def test_free_samples():
     programs = _score._cache_size()
     for length in range(1, longest):
         some = [[text[:length] for text in of_prompt] for of_prompt in texts_of(made, 4)]
-        score(MODEL, PARAMS, PROMPTS, some, pad_id=WORDS.pad_id)
+        score(MODEL, parameters(), PROMPTS, some, pad_id=WORDS.pad_id)
     assert _score._cache_size() == programs, "one program for all lengths"
 
 
@@ -62,9 +70,9 @@ def test_embeddings_that_are_no_tokens_have_no_share_of_the_probability():
     size = MODEL.config.vocab_size - 3
     settings = SamplingSettings(max_tokens=8)
     options = ENDS | {"vocabulary_size": size}
-    made = sample(MODEL, PARAMS, PROMPTS, jax.random.key(3), settings, **options)
+    made = sample(MODEL, parameters(), PROMPTS, jax.random.key(3), settings, **options)
     scored = {"pad_id": WORDS.pad_id, "vocabulary_size": size}
-    found = score(MODEL, PARAMS, PROMPTS, texts_of(made, 1), **scored)
+    found = score(MODEL, parameters(), PROMPTS, texts_of(made, 1), **scored)
     longest = int(made.lengths.max())
     np.testing.assert_allclose(found.log_probs, made.log_probs[:, :longest], atol=1e-5)
 
@@ -75,19 +83,19 @@ def test_constrained_samples_and_a_text_that_is_not_allowed():
     settings = SamplingSettings(max_tokens=LONGEST)
     key = jax.random.key(2)
     options = {"quotes": tables, "samples_per_prompt": 2}
-    made = sample(MODEL, PARAMS, PROMPTS, key, settings, **options, **ENDS)
+    made = sample(MODEL, parameters(), PROMPTS, key, settings, **options, **ENDS)
     with pytest.raises(ValueError, match="quotes: 3 for 4 prompts"):
-        sample(MODEL, PARAMS, [*PROMPTS, [5]], key, settings, **options, **ENDS)
+        sample(MODEL, parameters(), [*PROMPTS, [5]], key, settings, **options, **ENDS)
     options = {"pad_id": WORDS.pad_id, "quotes": tables, "max_tokens": LONGEST}
     texts = texts_of(made, 2)
-    found = score(MODEL, PARAMS, PROMPTS, texts, **options)
+    found = score(MODEL, parameters(), PROMPTS, texts, **options)
     longest = int(made.lengths.max())
     np.testing.assert_allclose(found.log_probs, made.log_probs[:, :longest], atol=1e-5)
     np.testing.assert_allclose(
         found.constrained_log_probs, made.constrained_log_probs[:, :longest], atol=1e-5
     )
     wrong = [[[*text[:3], WORDS.eos_id, *text[4:]] for text in of_prompt] for of_prompt in texts]
-    found = score(MODEL, PARAMS, PROMPTS, wrong, **options)
+    found = score(MODEL, parameters(), PROMPTS, wrong, **options)
     for row, (after, text) in enumerate(
         zip(found.constrained_log_probs, [t for p in wrong for t in p], strict=True)
     ):
@@ -107,4 +115,4 @@ def test_constrained_samples_and_a_text_that_is_not_allowed():
 )
 def test_texts_that_cannot_be_scored_are_refused(texts, said):
     with pytest.raises(ValueError, match=said):
-        score(MODEL, PARAMS, PROMPTS, texts, pad_id=0)
+        score(MODEL, parameters(), PROMPTS, texts, pad_id=0)

@@ -60,7 +60,7 @@ def transformer() -> Transformer:
 
 @functools.cache
 def initial(transformer: Transformer) -> Params:
-    return jax.jit(transformer.init)(jax.random.key(0))
+    return transformer.init(jax.random.key(0))
 
 
 def test_each_question_is_answered_once_as_the_sampler_answers_it(transformer: Transformer) -> None:

@@ -53,7 +53,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
                 position="rope", dtype="float32",
             )
         )  # fmt: skip
-        params = jax.jit(transformer.init)(jax.random.key(0))
+        params = transformer.init(jax.random.key(0))
         save_model(f"{BUCKET}/tiny", Model(transformer, params, trained(), {"id": "tiny"}))
         records.write(f"{BUCKET}/questions.jsonl.gz", QUESTIONS)
         yield found

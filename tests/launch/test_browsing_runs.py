@@ -76,7 +76,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ONE_LAYER | {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"},
     )
     transformer = Transformer(configuration.build().transformer.config)
-    params = jax.jit(transformer.init)(jax.random.key(3))
+    params = transformer.init(jax.random.key(3))
     vocabulary = bundled_vocabulary()
     save_model(root / "policy", Model(transformer, params, vocabulary, {}))
     heads = RewardModel(transformer).init_heads(jax.random.key(4))

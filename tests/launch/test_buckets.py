@@ -72,7 +72,7 @@ def storage() -> Iterator[Storage]:
             SMALL | FILES["sft_gopher_280b"] | {"INITIAL_CHECKPOINT": "None"},
         )
         transformer = Transformer(configuration.build().transformer.config)
-        params = jax.jit(transformer.init)(jax.random.key(0))
+        params = transformer.init(jax.random.key(0))
         save_model(f"{BUCKET}/models/start", Model(transformer, params, bundled_vocabulary(), {}))
         heads = RewardModel(transformer).init_heads(jax.random.key(1))
         judge = Model(transformer, {**params, "heads": heads}, bundled_vocabulary(), {})

@@ -96,7 +96,7 @@ def test_from_episodes_to_an_extractor_and_its_score(
         position="rope", dtype="float32",
     )  # fmt: skip
     transformer = Transformer(config)
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    params = transformer.init(jax.random.key(0))
     save_model(tmp_path / "start", Model(transformer, params, bundled_vocabulary(), {}))
     bindings = {
         "MODEL_DIR": repr(str(tmp_path / "extractor")),

@@ -76,8 +76,8 @@ def parameters(of: A2CLearner, frozen: int = 1) -> Params:
         lambda leaf: draws.normal(size=leaf.shape).astype(leaf.dtype), judge.transformer.abstract()
     )
     reward_model = {**trunk, HEADS: judge.init_heads(jax.random.key(3))}
-    policy = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
-    value_head = jax.jit(of.value_head.init)(jax.random.key(1))
+    policy = of.transformer.init(jax.random.key(0), frozen)
+    value_head = of.value_head.init(jax.random.key(1))
     return of.with_extra_parts(policy, reward_model, value_head)
 
 

@@ -228,11 +228,11 @@ def parameters(frozen: int, lora: LoRA | None) -> tuple[Params, Params, Params]:
     What is trained of the policy has left the teacher, and its critic says something.
     """
     of = Case(0.1, 0.5, "max_tokens", frozen=frozen, lora=lora).learner()
-    start = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
+    start = of.transformer.init(jax.random.key(0), frozen)
     start[TRAINED] = jax.tree.map(lambda leaf: 3 * np.array(leaf), start[TRAINED])
-    judge = jax.jit(MODEL.init)(jax.random.key(3))
+    judge = MODEL.init(jax.random.key(3))
     judge["heads"] = of.rewards.model.init_heads(start_key())
-    value_head = jax.jit(of.value_head.init)(jax.random.key(1))
+    value_head = of.value_head.init(jax.random.key(1))
     params = of.with_extra_parts(start, judge, value_head)
     moved = list(of.trained(params))
     params = {**params, **{name: noise(params[name], 5, 0.2) for name in moved}}

@@ -39,7 +39,7 @@ def make_learner(config=CONFIG, rate=1e-2, **settings):
 @functools.cache
 def initial(transformer, frozen):
     """Parameters whose adapters have moved, so that A has a gradient too."""
-    params = jax.jit(transformer.init, static_argnums=1)(jax.random.key(0), frozen)
+    params = transformer.init(jax.random.key(0), frozen)
     moved = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf) + 0.02), params[ADAPTERS])
     return {**params, ADAPTERS: moved}
 

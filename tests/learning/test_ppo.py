@@ -78,9 +78,9 @@ def noisy(params: Params, seed: int, size: float) -> Params:
 @pytest.fixture(scope="module")
 def params() -> Params:
     """A policy that has left its teacher, and a critic that says something."""
-    policy = jax.jit(MODEL.init)(jax.random.key(0))
+    policy = MODEL.init(jax.random.key(0))
     judge = {**policy, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
-    head = jax.jit(WHOLE.value_head.init)(jax.random.key(2))
+    head = WHOLE.value_head.init(jax.random.key(2))
     params = WHOLE.with_extra_parts(policy, judge, noisy(head, 5, 0.3))
     for number, name in enumerate((TRAINED, VALUE_TRUNK)):
         params[name] = noisy(params[name], number, 0.2)

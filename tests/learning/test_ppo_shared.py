@@ -43,11 +43,11 @@ class Case(NamedTuple):
 
 def make(frozen: int, lora: LoRA | None = None, **settings: Any) -> Case:
     of = learner(transformer=Transformer(CONFIG, lora), widths=2, **settings)
-    policy = jax.jit(of.transformer.init, static_argnums=1)(jax.random.key(0), frozen)
+    policy = of.transformer.init(jax.random.key(0), frozen)
     base = {name: part for name, part in policy.items() if name != ADAPTERS}
     teacher = merge_layers(base)
     judge = {**teacher, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
-    head = noisy(jax.jit(of.value_head.init)(jax.random.key(2)), 5, 0.3)
+    head = noisy(of.value_head.init(jax.random.key(2)), 5, 0.3)
     params = of.with_extra_parts(policy, judge, head)
     trained = of.trained(params).keys() - {VALUE_HEAD}
     for number, name in enumerate(sorted(trained)):

@@ -73,7 +73,7 @@ UPDATE_QUICKLY, EVALUATE = jax.jit(QUICK.update), jax.jit(QUICK.evaluate)
 @functools.cache
 def initial():
     transformer = Transformer(CONFIG)
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    params = transformer.init(jax.random.key(0))
     return {**params, "heads": RewardModel(transformer).init_heads(jax.random.key(1))}
 
 

@@ -88,17 +88,17 @@ def tokens_of(text: str) -> list[int]:
 def initial() -> Params:
     of = learner()
     judge = of.rewards.model
-    policy = jax.jit(of.transformer.init)(jax.random.key(0))
+    policy = of.transformer.init(jax.random.key(0))
     policy[TRAINED] = jax.tree.map(jnp.zeros_like, policy[TRAINED])
     policy["embed"] = {
         "embedding": jnp.zeros((BYTES.size, WIDTH)),
         "positions": jnp.asarray(9 * np.tile(np.eye(WIDTH, dtype=np.float32), (2, 1))),
     }
     policy["unembed"] = {"kernel": jnp.zeros((WIDTH, BYTES.size))}
-    reward_model = jax.jit(judge.transformer.init)(jax.random.key(1))
+    reward_model = judge.transformer.init(jax.random.key(1))
     reward_model[TRAINED] = jax.tree.map(lambda leaf: 6 * leaf, reward_model[TRAINED])
     reward_model["heads"] = judge.init_heads(jax.random.key(2))
-    value_head = jax.jit(of.value_head.init)(jax.random.key(3))
+    value_head = of.value_head.init(jax.random.key(3))
     return of.with_extra_parts(policy, reward_model, value_head)
 
 

@@ -59,7 +59,7 @@ GRADIENTS = jax.jit(LEARNER.gradients)
 
 @functools.cache
 def initial(transformer):
-    return jax.jit(transformer.init)(jax.random.key(0))
+    return transformer.init(jax.random.key(0))
 
 
 def start(learner, frozen=0):

@@ -62,7 +62,7 @@ def vocabulary() -> Vocabulary:
 @pytest.fixture(scope="module")
 def model(vocabulary: Vocabulary) -> Model:
     transformer = Transformer(CONFIG)
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    params = transformer.init(jax.random.key(0))
     return Model(transformer, params, vocabulary, {"source": "a test", "seed": 0})
 
 

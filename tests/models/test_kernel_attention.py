@@ -23,9 +23,13 @@ CONFIG = TransformerConfig(
     vocab_size=23, d_model=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
     position="rope", gated_mlp=True, dtype="float32", scan_layers=False,
 )  # fmt: skip
-# Whatever the dtype of what is computed, and whether layers are scanned.
-PARAMS = jax.jit(Transformer(CONFIG).init)(jax.random.key(0))
 PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
+
+
+@functools.cache
+def parameters():
+    """Whatever the dtype of what is computed, and whether layers are scanned."""
+    return Transformer(CONFIG).init(jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads):
 
 
 def test_a_prompt_s_keys_are_those_of_the_whole_pass():
-    model, params = Transformer(CONFIG), PARAMS
+    model, params = Transformer(CONFIG), parameters()
     tokens, lengths = np.random.default_rng(0).integers(2, 23, (2, 70)), np.array([70, 66])
     read = jax.jit(lambda params: model.prefill(params, tokens, lengths, 4))
     text = read.lower(params).as_text()
@@ -124,10 +128,10 @@ def test_a_cache_is_read_as_the_whole_text_is(scan_layers, samples):
     padded = np.array([text + [0] * (lengths_in_all.max() - len(text)) for text in texts])
     places = np.tile(np.arange(padded.shape[1]), (rows, 1))
     real = (places < lengths_in_all[:, None]).astype(np.int32)
-    whole, _ = jax.jit(model.apply)(PARAMS, padded, places, real)
+    whole, _ = jax.jit(model.apply)(parameters(), padded, places, real)
     last = lengths_in_all[:, None] + np.arange(-4, 0)
     wanted = np.take_along_axis(np.asarray(whole), last[..., None], axis=1)
-    np.testing.assert_allclose(read(PARAMS), wanted, atol=2e-5)
+    np.testing.assert_allclose(read(parameters()), wanted, atol=2e-5)
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
@@ -139,11 +143,11 @@ def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
 
     @jax.jit
     def step(new, places, real, begins, cache):
-        return model.decode(PARAMS, new, places, real, forget_rows(cache, begins[None]))
+        return model.decode(parameters(), new, places, real, forget_rows(cache, begins[None]))
 
     cache = jax.jit(
         lambda params: model.prefill(params, np.array([[3, 4, 5]]), np.array([3]), 5, samples).cache
-    )(PARAMS)
+    )(parameters())
     for turn in range(9):
         begins = np.array([turn == row for row in begun])
         places = np.array([[3 + turn - (row if turn >= row else 0)] for row in begun])
@@ -151,16 +155,16 @@ def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
         found, cache, _ = step(tokens[turn], places, real, begins, cache)
     text = np.concatenate([np.full((4, 3), [3, 4, 5]), tokens[5:, 1::2, 0].T], axis=1)
     places = np.tile(np.arange(7), (4, 1))
-    whole, _ = jax.jit(model.apply)(PARAMS, text, places, np.ones_like(text))
+    whole, _ = jax.jit(model.apply)(parameters(), text, places, np.ones_like(text))
     np.testing.assert_allclose(found[1::2, 0], whole[:, -1], atol=2e-5)
 
 
-def drawn(scan_layers, rows, params=PARAMS):
+def drawn(scan_layers, rows, params=None):
     model = Transformer(dataclasses.replace(CONFIG, scan_layers=scan_layers))
     settings = SamplingSettings(max_tokens=12, temperature=2.0)
     return sample(
         model,
-        params,
+        params or parameters(),
         PROMPTS,
         jax.random.key(1),
         settings,
@@ -176,7 +180,7 @@ def cut():
     """Samples over a mesh, which has no kernel; rows that have ended go on with other samples."""
     partitioner = Partitioner(make_mesh(data=2, devices=jax.devices()[:2]))
     axes = Transformer(CONFIG).logical_axes()
-    placed = jax.device_put(PARAMS, partitioner.shardings(axes, PARAMS))
+    placed = jax.device_put(parameters(), partitioner.shardings(axes, parameters()))
     with partitioner.activate():
         return drawn(True, 5, placed)
 

@@ -19,7 +19,7 @@ CONFIG = TransformerConfig(
 
 def test_it_begins_at_zero_with_random_hidden_layers() -> None:
     head = ValueHead(CONFIG, width=400)
-    params = jax.device_get(jax.jit(head.init)(jax.random.key(0)))
+    params = jax.device_get(head.init(jax.random.key(0)))
     assert jax.tree.map(np.shape, params) == {
         "first": {"kernel": (6, 400), "bias": (400,)},
         "second": {"kernel": (400, 400), "bias": (400,)},

@@ -43,7 +43,7 @@ def storage() -> Iterator[Storage]:
 def model() -> Model:
     texts = [f"The town of Aldgate number {i} lies on the river Orm." for i in range(200)]
     transformer = Transformer(CONFIG)
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    params = transformer.init(jax.random.key(0))
     return Model(transformer, params, train_sentencepiece(texts, 384), {"source": "a test"})
 
 

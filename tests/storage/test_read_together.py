@@ -48,7 +48,7 @@ def until_the_end(lines: Iterator[str]) -> Iterator[str]:
 def test_each_tensor_is_checked_once_and_damage_refused_by_both(tmp_path: pathlib.Path) -> None:
     transformer = Transformer(CONFIG)
     texts = [f"The town of Aldgate number {i} lies on the river Orm." for i in range(200)]
-    params = jax.jit(transformer.init)(jax.random.key(0))
+    params = transformer.init(jax.random.key(0))
     whole, damaged = tmp_path / "model", tmp_path / "damaged"
     save_model(whole, Model(transformer, params, train_sentencepiece(texts, 384), {}))
     shutil.copytree(whole, damaged)
