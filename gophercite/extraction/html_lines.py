@@ -29,7 +29,6 @@ _LINES = frozenset(
     _NAME.findall("br caption dd div dt figcaption legend li summary tbody tfoot thead tr")
 )
 _CELLS = frozenset({"td", "th"})
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 
 # What a reader of the page doesn't see, or sees on every page of the site.
 _SKIPPED = frozenset(
@@ -65,7 +64,6 @@ class Line:
       text: its text, with the marker of a list item.
       element: the element in which it begins.
       is_in_table: whether that is within a table cell.
-      is_heading: whether it is a heading.
       links: links in its text, in order.
       anchors: anchor names, and their offsets in its text.
     """
@@ -74,7 +72,6 @@ class Line:
     text: str
     element: lxml.html.HtmlElement
     is_in_table: bool = False
-    is_heading: bool = False
     links: tuple[LineLink, ...] = ()
     anchors: tuple[tuple[str, int], ...] = ()
 
@@ -165,7 +162,7 @@ class _Writer:
         self._gap = ""  # what separates the next line from the one before
         self._marker = ""  # of a list item whose first line is still to come
         self._numbers: list[int | None] = []  # next number in each open list; None: no numbers
-        self._preformatted = self._cells = self._headings = 0
+        self._preformatted = self._cells = 0
         self._element: lxml.html.HtmlElement | None = None  # where the current line begins
         self._scripts: list[str] = []  # marks of scripts whose text is still to come
         self._link: lxml.html.HtmlElement | None = None
@@ -188,12 +185,10 @@ class _Writer:
         elif tag == "li":
             self._marker = self._next_marker()
         self._preformatted += tag == "pre"
-        self._headings += tag in _HEADINGS
 
     def end(self, tag: str) -> None:
         self._break(tag)
         self._preformatted -= tag == "pre"
-        self._headings -= tag in _HEADINGS
         self._cells -= tag in _CELLS
         if tag in ("ul", "ol") and self._numbers:
             self._numbers.pop()
@@ -284,7 +279,6 @@ class _Writer:
                 self._marker + text,
                 self._element,
                 self._cells > 0,
-                self._headings > 0,
                 tuple(LineLink(a + moved, b + moved, address) for a, b, address in self._links),
                 (
                     *((name, 0) for name in self._waiting),

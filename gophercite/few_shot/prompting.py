@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from gophercite import evidence, prompts
-from gophercite.documents import Document, Window
+from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.few_shot.examples import (
     CITED_PREAMBLE,
@@ -98,16 +98,6 @@ def preamble(settings: FewShotSettings, draw: random.Random) -> str:
         return ""
     chosen = draw.sample(_EXAMPLES[settings.style], settings.examples)
     return "".join([f"{_PREAMBLES[settings.style]}\n\n", *map(_written, chosen)])
-
-
-def few_shot_prompt(
-    question: str,
-    sources: Sequence[Window | Document],
-    settings: FewShotSettings,
-    draw: random.Random,
-) -> str:
-    """Returns a preamble followed by the prompt of the question itself (`prompts.prompt`)."""
-    return preamble(settings, draw) + prompts.prompt(question, sources)
 
 
 def few_shot_context(

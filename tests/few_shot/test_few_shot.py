@@ -1,6 +1,7 @@
 """Few-shot prompts, ROUGE-L, evidence by rule, and quotes that leave words out."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from vocabulary_fixtures import vocabularies
 
 from data_pipelines import citations
 from gophercite import evidence, prompts
-from gophercite.documents import Document
+from gophercite.documents import Document, Window
 from gophercite.few_shot import examples
 from gophercite.few_shot.evidence_search import find_evidence
 from gophercite.few_shot.plain_citations import as_citation, find_citation
@@ -17,8 +18,8 @@ from gophercite.few_shot.prompting import (
     FewShotSettings,
     Style,
     few_shot_context,
-    few_shot_prompt,
     first_answer,
+    preamble,
 )
 from gophercite.few_shot.splices import parts, restore
 from gophercite.retrieval.contexts import ContextError, SearchResult
@@ -34,6 +35,12 @@ PAGE = Document(
 
 
 # --- Prompts ---
+
+
+def few_shot_prompt(
+    question: str, sources: Sequence[Window | Document], settings: FewShotSettings, seed: int
+) -> str:
+    return preamble(settings, random.Random(seed)) + prompts.prompt(question, sources)
 
 
 @pytest.mark.parametrize("example", examples.SHORT, ids=lambda example: example.title)
@@ -56,11 +63,11 @@ def test_long_examples_are_claims_alone() -> None:
 @pytest.mark.parametrize("style", Style)
 def test_a_prompt_has_the_examples_and_then_the_question(style: Style) -> None:
     settings = FewShotSettings(style, examples=3)
-    text = few_shot_prompt("Why?", [PAGE], settings, random.Random(1))
+    text = few_shot_prompt("Why?", [PAGE], settings, 1)
     assert text.endswith(prompts.prompt("Why?", [PAGE]))
     assert text.count("\nQuestion: ") == text.count("\nAnswer:") == 4
-    assert text == few_shot_prompt("Why?", [PAGE], settings, random.Random(1))
-    drawn = {few_shot_prompt("Why?", [PAGE], settings, random.Random(n)) for n in range(600)}
+    assert text == few_shot_prompt("Why?", [PAGE], settings, 1)
+    drawn = {few_shot_prompt("Why?", [PAGE], settings, n) for n in range(600)}
     assert len(drawn) == 60  # any three of five in any order
     for example in examples.LONG if style is Style.LONG else examples.SHORT:
         assert any(f"Page: {example.title}\n{example.text}\n\n" in text for text in drawn)
@@ -70,7 +77,7 @@ def test_a_prompt_has_the_examples_and_then_the_question(style: Style) -> None:
 
 def test_without_examples_the_prompt_is_that_of_the_question() -> None:
     settings = FewShotSettings(Style.CITED, examples=0)
-    text = few_shot_prompt("Why?", [PAGE], settings, random.Random(1))
+    text = few_shot_prompt("Why?", [PAGE], settings, 1)
     assert text == prompts.prompt("Why?", [PAGE])
 
 
@@ -78,12 +85,12 @@ def test_without_examples_the_prompt_is_that_of_the_question() -> None:
 def test_pages_are_cut_to_what_the_examples_leave(vocabulary) -> None:  # type: ignore[no-untyped-def]
     long = Document("l", "Long", "It was dry. " * 400 + "Flour dust burns. " + "It was dry. " * 400)
     results = [SearchResult(long, "Flour dust burns."), SearchResult(PAGE)]
-    bare = len(prompts.encode_text(vocabulary, few_shot_prompt("Why?", [], _ONE, random.Random(2))))
+    bare = len(prompts.encode_text(vocabulary, few_shot_prompt("Why?", [], _ONE, 2)))
     for room in (150, 400):
         context = few_shot_context("Why?", results, bare + room, vocabulary, _ONE, random.Random(2))
         assert len(context.tokens) <= bare + room
         assert "Flour dust burns." in context.windows[0].text
-        written = few_shot_prompt("Why?", context.windows, _ONE, random.Random(2))
+        written = few_shot_prompt("Why?", context.windows, _ONE, 2)
         assert list(context.tokens) == prompts.encode_text(vocabulary, written)
     with pytest.raises(ContextError, match="question and titles leave no room"):
         few_shot_context("Why?", results, bare // 2, vocabulary, _ONE, random.Random(2))
@@ -244,7 +251,7 @@ def test_examples_with_citations_are_read_as_they_are_written() -> None:
         span = restore(triple.quote, example.text)
         assert span is not None
         page = Document("p", example.title, example.text)
-        prompt = few_shot_prompt("?", [], FewShotSettings(Style.CITED, 5), random.Random(0))
+        prompt = few_shot_prompt("?", [], FewShotSettings(Style.CITED, 5), 0)
         start = prompt.index(f"Question: {example.question}\nAnswer:")
         answer = first_answer(prompt[start:].partition("Answer:")[2])
         found = find_citation(answer, [page])
