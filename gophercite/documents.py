@@ -23,6 +23,13 @@ _ZERO_WIDTH = re.compile("[\u200b\u2060\ufeff\u00ad]")
 
 _REMOVED = "\r\x85\u2028\u2029\u200b\u2060\ufeff\u00ad"  # the characters in the two patterns above
 
+# The three characters that begin with a combining mark once they are decomposed, but are none
+# themselves.
+_COMPOUND_MARKS = {"\u0f73": "\u0f71\u0f72", "\u0f75": "\u0f71\u0f74", "\u0f81": "\u0f71\u0f80"}
+
+# A run of 104 combining marks or more holds twelve that are eight characters apart.
+_MANY_MARKS = re.compile(rb"[^\0]{12}")
+
 # Half of a UTF-16 surrogate pair. JSON can escape one, UTF-8 cannot represent one.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -44,7 +51,26 @@ def normalise_text(text: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError:
         text = _LONE_SURROGATE.sub("\ufffd", text)
-    return unicodedata.normalize("NFC", text)
+    return unicodedata.normalize("NFC", _with_long_runs_sorted(text))
+
+
+def _with_long_runs_sorted(text: str) -> str:
+    """Puts combining marks in canonical order where hundreds of them follow one another.
+
+    Normalising does so anyway, but in quadratic time: 80,000 marks, 160 kB, took seven seconds.
+    """
+    for mark, parts in _COMPOUND_MARKS.items():
+        text = text.replace(mark, parts)
+    if not _MANY_MARKS.search(bytes(map(unicodedata.combining, text[::8]))):
+        return text
+    pieces: list[str] = []
+    for are_marks, run in itertools.groupby(text, lambda each: unicodedata.combining(each) > 0):
+        if are_marks:
+            apart = "".join(unicodedata.normalize("NFD", mark) for mark in run)
+            pieces += sorted(apart, key=unicodedata.combining)
+        else:
+            pieces += run
+    return "".join(pieces)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Documents: normalisation, hashes, windows."""
 
 import hashlib
+import random
 import unicodedata
 
 import pytest
@@ -35,6 +36,27 @@ def test_normalisation_is_idempotent_composed_and_encodable(text: str) -> None:
 )
 def test_what_normalisation_changes(text: str, expected: str) -> None:
     assert normalise_text(text) == expected
+
+
+MARKS = [*map(chr, range(0x300, 0x370)), "\u0f73", "\u0f75", "\u0f81", "\u3099", "\u05b0", "\u094d"]
+
+
+@given(st.integers(0, 2**32))
+def test_long_runs_of_combining_marks_are_normalised_like_short_ones(seed: int) -> None:
+    draw, pieces = random.Random(seed), []
+    for _ in range(3):
+        pieces.append(draw.choice(["a", "\u1100", "e\u0328", "नि", ""]))
+        pieces += draw.choices(MARKS, k=draw.choice([3, 40, 150, 400]))
+    text = "".join(pieces)
+    assert normalise_text(text) == unicodedata.normalize("NFC", text)
+
+
+def test_many_combining_marks_take_little_time() -> None:
+    """In quadratic time the first takes minutes."""
+    for marks in ("\u0301\u0327", "\u0f73"):
+        text = normalise_text("a" + 100_000 * marks)
+        assert len(text) >= 199_999
+        assert normalise_text(text) == text
 
 
 @given(any_text, any_text)
