@@ -18,6 +18,7 @@ from gophercite.text.counting import counted
 T = TypeVar("T")
 
 KEPT_ERRORS = 100  # maximum length of `Report.errors`
+_SHOWN_NAMES = 20  # of unknown fields, when a report is printed
 
 
 @dataclasses.dataclass
@@ -47,8 +48,11 @@ class Report:
         if self.skipped > len(self.errors):
             lines.append(f"… and {self.skipped - len(self.errors)} more")
         if self.unknown_fields:
-            names = ", ".join(f"{name!r} ({n})" for name, n in self.unknown_fields.most_common())
-            lines.append(f"unknown fields were ignored: {names}")
+            shown = self.unknown_fields.most_common(_SHOWN_NAMES)
+            names = ", ".join(f"{name[:60]!r} ({n})" for name, n in shown)
+            left = len(self.unknown_fields) - len(shown)
+            more = f" and {left} more" if left else ""
+            lines.append(f"unknown fields were ignored: {names}{more}")
         return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
 from gophercite import evidence
@@ -114,7 +114,7 @@ def _make_document(fields: JsonFields) -> Document:
 
 def _make_sources(parent: JsonFields) -> tuple[tuple[Document | Hit, ...], dict[str, str]]:
     """Returns a record's documents, and the raw texts of those that contain text."""
-    sources: list[Document | Hit] = []
+    sources: dict[str, Document | Hit] = {}
     written: dict[str, str] = {}
     for fields in parent.objects("documents", _names(Document) | _names(Hit), required=True):
         source: Document | Hit
@@ -127,15 +127,15 @@ def _make_sources(parent: JsonFields) -> tuple[tuple[Document | Hit, ...], dict[
                 page = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
                 source = FoundDocument(**page, snippet=snippet)
             written[source.id] = fields.values["text"]
-        if any(source.id == other.id for other in sources):
+        if source.id in sources:
             raise fields.error("id", f"{source.id!r} is the id of two documents of this record")
-        sources.append(source)
-    return tuple(sources), written
+        sources[source.id] = source
+    return tuple(sources.values()), written
 
 
 def _make_question(fields: JsonFields) -> Question:
     sources, written = _make_sources(fields)
-    ids = {source.id for source in sources}
+    by_id = {source.id: source for source in sources}
     return Question(
         id=fields.text("id"),
         question=fields.text("question"),
@@ -143,27 +143,32 @@ def _make_question(fields: JsonFields) -> Question:
         documents=sources,
         answers=fields.texts("answers"),
         evidence=tuple(
-            _make_span(span, ids, written) for span in fields.objects("evidence", _names(Span))
+            _make_span(span, by_id, written) for span in fields.objects("evidence", _names(Span))
         ),
         incorrect_answers=fields.texts("incorrect_answers"),
     )
 
 
-def _make_span(fields: JsonFields, ids: set[str], written: dict[str, str]) -> Span:
+def _make_span(
+    fields: JsonFields, by_id: dict[str, Document | Hit], written: dict[str, str]
+) -> Span:
     span = Span(fields.text("document"), fields.integer("start"), fields.integer("end"))
-    _require_document(fields, span.document, ids)
+    _require_document(fields, span.document, by_id.keys())
     if not 0 <= span.start < span.end:
         raise fields.error("end", f"expected 0 <= start < end, got {span.start} and {span.end}")
-    if span.document not in written:
+    source = by_id[span.document]
+    if not isinstance(source, Document):
         return span  # the page is stored elsewhere
     text = written[span.document]
     if span.end > len(text):
         raise fields.error(
             "end", f"{span.end} is beyond the end of the text, which has {len(text)} characters"
         )
+    if text == source.text:
+        return span
     # From offsets in the raw text to the same places in the normalised text.
     start, end = (len(normalise_text(text[:offset])) for offset in (span.start, span.end))
-    if normalise_text(text)[start:end] != normalise_text(text[span.start : span.end]):
+    if source.text[start:end] != normalise_text(text[span.start : span.end]):
         raise fields.error("start", "the span cuts characters that normalisation joins")
     return Span(span.document, start, end)
 
@@ -279,7 +284,7 @@ def _make_rating(fields: JsonFields) -> dict[str, Any]:
     return fields.values
 
 
-def _require_document(fields: JsonFields, id: str, ids: set[str]) -> None:
+def _require_document(fields: JsonFields, id: str, ids: Collection[str]) -> None:
     if id not in ids:
         near = nearest(id, ids)
         hint = f"; did you mean {near!r}?" if near else ""

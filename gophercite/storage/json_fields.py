@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from gophercite.documents import normalise_text
 
+_LONGEST_NAME = 200  # characters of a name that may be a misspelt one
+
 
 class RecordError(ValueError):
     """A record that is not valid.
@@ -64,8 +66,9 @@ class JsonFields:
         self.values = cast(dict[str, Any], value)
         if known is None:
             return
+        absent = set(known) - self.values.keys()
         for name in self.values.keys() - set(known):
-            if right := nearest(name, set(known) - self.values.keys()):
+            if right := nearest(name, absent):
                 raise self.error(name, f"is unknown; did you mean {right!r}?")
             unknown[name] += 1
 
@@ -175,8 +178,14 @@ def decode_json(text: str) -> Any:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """Returns the candidate that `name` may be a misspelling of, if any."""
-    matches = difflib.get_close_matches(name, sorted(candidates), n=1, cutoff=0.75)
+    """Returns the candidate that `name` may be a misspelling of, if any.
+
+    Long names are not compared: it takes quadratic time, and nobody typed them.
+    """
+    if len(name) > _LONGEST_NAME:
+        return None
+    typed = sorted(each for each in candidates if len(each) <= _LONGEST_NAME)
+    matches = difflib.get_close_matches(name, typed, n=1, cutoff=0.75)
     return matches[0] if matches else None
 
 

@@ -1,9 +1,11 @@
 """The JSON-lines records: what is written comes back, and what is wrong is named."""
 
+import collections
 import dataclasses
 import gzip
 import json
 import pathlib
+import time
 from typing import Any
 
 import pytest
@@ -460,6 +462,38 @@ def test_the_report_counts_unknown_fields_and_keeps_the_first_errors(
         "… and 5 more",
         "unknown fields were ignored: 'license' (1)",
     ]
+
+
+def test_a_report_of_many_unknown_fields_names_the_most_frequent() -> None:
+    names = collections.Counter({f"u{number}": 1 + (number < 3) for number in range(500)})
+    said = str(Report(read=1, unknown_fields=names)).splitlines()[-1]
+    assert "'u0' (2), 'u1' (2), 'u2' (2), " in said
+    assert said.endswith(" and 480 more")
+    assert "xxx' (1)" in str(Report(unknown_fields=collections.Counter({"x" * 10_000: 1})))[-90:]
+
+
+def test_a_long_line_takes_little_time() -> None:
+    """In quadratic time each of these takes seconds to minutes."""
+    many = {f"u{number}": 1 for number in range(40_000)}
+    span, number = {"document": "o", "start": 8, "end": 39}, 10_000
+    documents = [without(DOCUMENT, id=str(place)) for place in range(number)]
+    long = DOCUMENT["text"] + "é" * 100_000
+    begun = time.process_time()
+    unknown = collections.Counter[str]()
+    records.from_json(without(DOCUMENT, **many), Document, unknown)
+    assert len(unknown) == len(many)
+    asked = without(QUESTION, documents=documents, evidence=[])
+    assert len(records.from_json(asked, Question).documents) == number
+    asked = without(QUESTION, documents=[without(DOCUMENT, text=long)], evidence=[span] * number)
+    assert len(records.from_json(asked, Question).evidence) == number
+    with pytest.raises(RecordError, match="no document of this record has the id"):
+        records.from_json(
+            without(
+                ANSWER, documents=[without(DOCUMENT, id="ab" * 20_000)], document="ba" * 20_000
+            ),
+            RatedAnswer,
+        )
+    assert time.process_time() - begun < 10
 
 
 def test_records_hold_what_can_be_written_as_evidence() -> None:
