@@ -8,10 +8,11 @@ from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.text.sentences import sentence_spans
 
-# The text between a claim and the title of its page: `claim (Title`, `"claim" (see Title`,
+# What stands between a claim and the title of its page: `claim (Title`, `"claim" (see Title`,
 # `claim. Page: Title`.
-_BETWEEN = re.compile(r"\s*(?:\((?:see )?|\.?\s+(?:Page|Source|From):\s*)$")
-_MARKS_OF_QUOTATION = "\"'“”‘’"
+_BRACKETS = "(", "(see "
+_WORDS = "Page:", "Source:", "From:"
+_QUOTATION_MARKS = '""', "''", "“”", "‘’"
 
 
 def find_citation(answer: str, pages: Sequence[Document]) -> Evidence | None:
@@ -29,7 +30,7 @@ def find_citation(answer: str, pages: Sequence[Document]) -> Evidence | None:
     if not named:
         return None
     at, page = min(named, key=lambda each: each[0])
-    claim = _BETWEEN.sub("", answer[:at]).strip().strip(_MARKS_OF_QUOTATION).strip()
+    claim = _unquoted((_before_source(answer[:at]) or "").strip())
     quote = _quoted(answer[at + len(page.title) :], page.text)
     if not claim or quote is None or any(map(evidence.holds_mark, (claim, page.title, quote))):
         return None
@@ -44,9 +45,36 @@ def as_citation(triple: Evidence) -> str:
 def _cited_at(answer: str, title: str) -> int | None:
     """Where the title stands as that of a source; the claim itself may name the page, too."""
     for found in re.finditer(re.escape(title), answer):
-        if _BETWEEN.search(answer[: found.start()]):
+        if _before_source(answer[: found.start()]) is not None:
             return found.start()
     return None
+
+
+def _before_source(text: str) -> str | None:
+    """What precedes a bracket or word that names a source at the end of a text; None without it."""
+    text = text.removesuffix("\n")
+    for bracket in _BRACKETS:
+        if text.endswith(bracket):
+            return text.removesuffix(bracket).rstrip()
+    text = text.rstrip()
+    for word in _WORDS:
+        before = text.removesuffix(word)
+        if before != text and before[-1:].isspace():
+            return before.rstrip().removesuffix(".").rstrip()
+    return None
+
+
+def _unquoted(claim: str) -> str:
+    """Removes the quotation marks around a claim, but not those of its first and last words."""
+    for opening, closing in _QUOTATION_MARKS:
+        within = claim[1:-1]
+        marks = f"[{opening}{closing}]"
+        if (
+            claim == f"{opening}{within}{closing}"
+            and not re.search(rf"(?<!\w){marks}|{marks}(?!\w)", within)  # apostrophes may
+        ):
+            return within.strip()
+    return claim
 
 
 def _quoted(rest: str, page: str) -> str | None:

@@ -267,6 +267,12 @@ def test_examples_with_citations_are_read_as_they_are_written() -> None:
         ('Ida Haroa of Ilba (Ilba: "The mayor of Ilba is Ida Haroa.")', "Ida Haroa of Ilba"),
         ('"Ida" (see Ilba) "Ilba lies on the Dusa. The mayor of Ilba is Ida Haroa."', "Ida"),
         ("Ida. Source: Ilba. It is old.", "Ida"),
+        ("Ida . \n Page:  Ilba. It is old.", "Ida"),
+        ("“Ida's” (Ilba: It is old.)", "Ida's"),
+        ("'Ida's' (Ilba: It is old.)", "Ida's"),
+        ('She says "no" (Ilba: It is old.)', 'She says "no"'),
+        ('"Ida" and "Ilba" (Ilba: It is old.)', '"Ida" and "Ilba"'),
+        ("It is the dogs' (Ilba: It is old.)", "It is the dogs'"),
     ],
 )
 def test_a_claim_may_name_the_page_and_quotes_have_whole_sentences(answer: str, claim: str) -> None:
@@ -286,6 +292,10 @@ def test_a_claim_may_name_the_page_and_quotes_have_whole_sentences(answer: str, 
         '(Ilba: "The mayor of Ilba is Ida Haroa.")',  # no claim
         'Ida]% (Ilba: "The mayor of Ilba is Ida Haroa.")',  # a reserved mark
         'Ida Haroa, Ilba: "The mayor of Ilba is Ida Haroa."',  # the title is part of the claim
+        "Ida.Source: Ilba. It is old.",  # likewise
+        "1904."
+        + 50_000 * "\n"
+        + "Ilba. It is old.",  # and with the backtracking of a pattern, hours
     ],
 )
 def test_what_is_no_citation_is_not_read(answer: str) -> None:
