@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -40,6 +41,7 @@ def hear(numbers: Sequence[int], action: Callable[[int], None]) -> None:
       numbers: the signals.
       action: the function to call with the signal.
     """
+    _open_stderr()
     _Terminal.stderr = os.dup(_STDERR)
     ours, pythons = socket.socketpair()
     pythons.setblocking(False)
@@ -54,6 +56,19 @@ def hear(numbers: Sequence[int], action: Callable[[int], None]) -> None:
                     action(number)
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
+
+
+def _open_stderr() -> None:
+    """Where stderr is closed (`2>&-`), messages go nowhere: not to stdout, nor into other files."""
+    try:
+        os.fstat(_STDERR)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        if nowhere != _STDERR:
+            os.dup2(nowhere, _STDERR)
+            os.close(nowhere)
+    if sys.stderr is None:  # then `print` would write to stdout
+        sys.stderr = os.fdopen(_STDERR, "w", closefd=False)
 
 
 def end_at_once(status: int = INTERRUPTED) -> None:

@@ -59,7 +59,7 @@ def _before_source(text: str) -> str | None:
     text = text.rstrip()
     for word in _WORDS:
         before = text.removesuffix(word)
-        if before != text and before[-1:].isspace():
+        if before[-1:].isspace():  # so the word was there
             return before.rstrip().removesuffix(".").rstrip()
     return None
 

@@ -139,7 +139,7 @@ class HuggingFaceVocabulary(Vocabulary):
 
 
 def _read_tokenizer(tokenizer_json: str) -> tuple[dict[str, Any], bool, tokenizers.Tokenizer]:
-    """Reads a tokenizer that puts no space before the first word, and neither cuts nor pads.
+    """Reads a tokenizer that puts no space before the first word, and neither cuts, pads nor draws.
 
     Returns:
       Its settings, whether it had such a space, and the tokenizer.
@@ -149,6 +149,7 @@ def _read_tokenizer(tokenizer_json: str) -> tuple[dict[str, Any], bool, tokenize
         settings = json.loads(tokenizer_json)
         had_dummy_prefix = _remove_dummy_prefix(settings)
         settings["truncation"] = settings["padding"] = None
+        settings["model"].pop("dropout", None)  # skips merges at random
         return settings, had_dummy_prefix, tokenizers.Tokenizer.from_str(json.dumps(settings))
 
     return naming_library_errors(read, "this is not a tokenizer.json")
@@ -244,9 +245,10 @@ def _bytes_of_tokens(
         )
     result: list[bytes | None] = [None] * size
     for token, id in vocabulary.items():
-        if id in added:
-            # Added tokens stand for themselves; only the special ones are not text.
-            result[id] = None if added[id].special else added[id].content.encode("utf-8")
+        if id in added and added[id].special:
+            pass  # special tokens are not text
+        elif byte_level and id in added:
+            result[id] = token.encode("utf-8")  # not in the alphabet for bytes
         elif byte_level:
             # A token with another character can't come from text; it stays None.
             with contextlib.suppress(UnicodeEncodeError):

@@ -241,12 +241,12 @@ class Vocabulary(abc.ABC):
         ids = self._tokenize(run) if run else []
         if self._spell(ids) == run.encode("utf-8"):
             return ids
-        # Each character is kept alone, but not together: composed, collapsed or a special token.
-        return [id for character in run for id in self._encode_character(character)]
-
-    def _encode_character(self, character: str) -> list[int]:
-        ids = self._tokenize(character)
-        return ids if self._spell(ids) == character.encode("utf-8") else self._bytes_of(character)
+        if len(run) == 1:
+            return self._bytes_of(run)
+        # Each character is kept alone, but not all together: some are composed, collapsed or a
+        # special token. Halves narrow the place down, and spare the rest of a page.
+        middle = len(run) // 2
+        return self._encode_run(run[:middle]) + self._encode_run(run[middle:])
 
     def _keeps(self, character: str) -> bool:
         if character not in self._is_kept:

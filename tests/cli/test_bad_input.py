@@ -253,6 +253,16 @@ def test_a_reader_that_goes_is_no_error(tmp_path: pathlib.Path, unbuffered: str)
     assert (process.wait(), said) == (141, b"")
 
 
+def test_a_closed_stderr_changes_nothing() -> None:
+    """Not even where stdin is closed, too; what would be said on it goes nowhere."""
+    for folder, status, begins in ((NOTES, 0, b"1. "), (NOTES / "none", 1, b"")):
+        command = [sys.executable, "-m", "gophercite", "search", "bees", "--documents", str(folder)]
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *command], capture_output=True, check=False
+        )
+        assert (done.returncode, done.stdout[:3]) == (status, begins)
+
+
 def test_a_closed_stdout_is_said() -> None:
     command = [sys.executable, "-m", "gophercite", "search", "bees", "--documents", str(NOTES)]
     done = subprocess.run(

@@ -206,6 +206,68 @@ def test_training_that_cannot_work_is_refused(texts: list[str], size: int) -> No
         train_sentencepiece(texts, size)
 
 
+# --- added tokens ---
+
+
+def with_added(content: str, name: str, **rules: bool) -> HuggingFaceVocabulary:
+    """A tokenizer with a further token that is not special, merged from two characters if it has two."""
+    parts = json.loads(content)
+    ids, merges = parts["model"]["vocab"], parts["model"]["merges"]
+    rules = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False) | rules
+    parts["added_tokens"].append({"id": ids.setdefault(name, len(ids)), "content": name, **rules})
+    if len(name) == 2:
+        merges.insert(0, list(name))
+    return HuggingFaceVocabulary(json.dumps(parts))
+
+
+def test_an_added_token_with_spaces_spells_them() -> None:
+    """As published Gemma's: a page with two spaces side by side has one token for them."""
+    vocabulary = with_added(metaspace_json("none"), "\u2581\u2581")
+    page = "The harbour. " * 40
+    (id,) = vocabulary.encode("  ")
+    assert vocabulary.token_bytes(id) == b"  "
+    assert vocabulary.encode(f"town  {page}") == [
+        *vocabulary.encode("town"), id, *vocabulary.encode(page)
+    ]  # fmt: skip
+    assert id not in vocabulary.encode("\u2581\u2581")
+    for text in TRICKY:
+        assert_exact(vocabulary, f"{text}\u2581\u2581  {text}")
+
+
+@pytest.mark.parametrize("name", ["\u2581", "<0xE2>"])
+def test_an_added_token_may_be_a_piece_that_stands_for_something_else(name: str) -> None:
+    vocabulary = with_added(metaspace_json("none"), name)
+    assert_exact(vocabulary, f"\u2603 {name} is a name")
+
+
+def test_what_a_tokenizer_changes_leaves_the_rest_of_a_text_whole() -> None:
+    """The token takes the space before it, so that one place in the page is spelled otherwise."""
+    vocabulary = with_added(metaspace_json("none"), "]%", lstrip=True)
+    page = "The harbour of Ormsby. " * 20
+    text = f"{page} ]% {page}"
+    assert_exact(vocabulary, text)
+    assert len(vocabulary.encode(text)) < 2 * len(vocabulary.encode(page)) + 40
+
+
+def test_a_model_reads_the_same_when_it_comes_back_as_a_tokenizer_json(
+    tmp_path: pathlib.Path,
+) -> None:
+    trained("bpe").export(tmp_path)
+    (tmp_path / "tokenizer.model").unlink()
+    again = load_vocabulary(tmp_path)
+    for text in (" %<It stands in the harbour.>%(Ormsby)%[salt  yards]%", *TEXTS):
+        assert again.encode(text) == trained("bpe").encode(text)
+    every = range(again.size)
+    assert [again.token_bytes(i) for i in every] == [trained("bpe").token_bytes(i) for i in every]
+
+
+def test_a_tokenizer_that_drops_merges_at_random_does_not_do_so_here() -> None:
+    parts = json.loads(byte_level_json())
+    parts["model"]["dropout"] = 0.5
+    ids = HuggingFaceVocabulary(json.dumps(parts)).encode(TEXTS[0])
+    assert ids == HuggingFaceVocabulary(byte_level_json()).encode(TEXTS[0])
+
+
 # --- loading ---
 
 
