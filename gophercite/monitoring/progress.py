@@ -1,5 +1,6 @@
 """Shows a run's progress: one self-updating line on a terminal, plain lines elsewhere."""
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -7,6 +8,8 @@ from typing import TextIO
 
 # Rates are over about the last minute: long enough to be steady, short enough to follow changes.
 _WINDOW_SECONDS = 60.0
+
+_USUAL_COLUMNS = 80
 
 
 class Progress:
@@ -69,17 +72,25 @@ class Progress:
         if self.stream is None:
             return
         self._said = now
-        parts = [f"{self._unit} {step}/{self._total}"]
-        parts += [f"{name} {value:.4g}" for name, value in metrics.items()]
-        rate = self._rate()
-        if rate:
-            parts += [_rate_text(rate, self._unit), f"{duration((self._total - step) / rate)} left"]
-        line = " · ".join(parts)
+        shown = [f"{name} {value:.4g}" for name, value in metrics.items()]
+        speed = []
+        if rate := self._rate():
+            left = f"{duration((self._total - step) / rate)} left"
+            speed = [_rate_text(rate, self._unit), left]
+
+        def line() -> str:
+            return " · ".join([f"{self._unit} {step}/{self._total}", *shown, *speed])
+
         if self._terminal:
-            self.stream.write("\r\x1b[2K" + line)  # carriage return, clear the line
+            # A line that is wrapped is not cleared whole, so the last metrics make room.
+            columns = _columns(self.stream)
+            while shown and len(line()) >= columns:
+                shown.pop()
+            # Carriage return, clear the line.
+            self.stream.write("\r\x1b[2K" + line()[: columns - 1])
             self._open = True
         else:
-            self.stream.write(line + "\n")
+            self.stream.write(line() + "\n")
         self.stream.flush()
 
     def pause(self) -> None:
@@ -92,6 +103,14 @@ class Progress:
             return None
         (start, first), (end, last) = self._seen[0], self._seen[-1]
         return (last - first) / (end - start) if end > start and last > first else None
+
+
+def _columns(terminal: TextIO) -> int:
+    """A terminal's width in characters; a usual one's if it is not known."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns or _USUAL_COLUMNS
+    except (OSError, ValueError):
+        return _USUAL_COLUMNS
 
 
 def duration(seconds: float) -> str:

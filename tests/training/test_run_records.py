@@ -1,7 +1,11 @@
 """What a run writes for people: metrics, progress, batches on their way."""
 
+import fcntl
 import io
 import itertools
+import os
+import struct
+import termios
 
 import jax
 import numpy as np
@@ -66,6 +70,27 @@ def test_progress_renews_its_line_on_a_terminal_and_adds_lines_elsewhere():
     )
     assert show(Terminal()).count("\n") == 2
     assert "\r" in show(Terminal())
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (62, "step 20/100 · total 1.25 · 2.00 steps/s · 40 s left"),
+        (63, "step 20/100 · total 1.25 · rate 0.5 · 2.00 steps/s · 40 s left"),
+        (30, "step 20/100 · 2.00 steps/s · "),
+        (0, "step 20/100 · total 1.25 · rate 0.5 · 2.00 steps/s · 40 s left"),
+    ],
+)
+def test_what_is_shown_on_a_terminal_is_one_line(columns, shown):
+    """One that is wrapped is never cleared whole."""
+    reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    clock = itertools.count(0, 5)
+    with os.fdopen(writer, "w") as stream, os.fdopen(reader, "rb", buffering=0) as screen:
+        progress = Progress(stream, 100, clock=lambda: next(clock))
+        for step in (10, 20):
+            progress.step(step, {"total": 25 / step, "rate": 0.5})
+        assert screen.read(1000).decode().split("\x1b[2K")[-1] == shown
 
 
 @pytest.mark.parametrize(
