@@ -12,7 +12,7 @@ from gophercite.text.sentences import sentence_spans
 # `claim. Page: Title`.
 _BRACKETS = "(", "(see "
 _WORDS = "Page:", "Source:", "From:"
-_QUOTATION_MARKS = '""', "''", "“”", "‘’"
+_QUOTATION_MARKS = (('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"))
 
 
 def find_citation(answer: str, pages: Sequence[Document]) -> Evidence | None:
