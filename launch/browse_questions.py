@@ -12,6 +12,7 @@ examples:
     --reward-model runs/rm --validation-reward-model runs/rm_validation --output runs/answers/bc_n
 
 --output is a folder: `episodes.jsonl.gz`, `scores.jsonl` (one line per episode), `summary.json`.
+The same command goes on where one was interrupted: episodes are kept whenever --at-once are over.
 Its `operations` are the floating point operations of an episode: twice the parameters for each
 token that the policy and the reward model read or write.
 If questions have evidence, answers are judged by it: right, and supported by what they cite; and
@@ -24,6 +25,7 @@ Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 import statistics
@@ -33,10 +35,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gophercite import interruption
+
+if __name__ == "__main__":  # before the imports that take seconds
+    interruption.end_at_once()
+
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
+    from kept_episodes import KeptEpisodes
+
     from gophercite.browser.episodes import Episode
     from gophercite.browser.worlds import World
     from gophercite.browsing.playing import Player, Turn
@@ -57,15 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(flags: argparse.Namespace) -> None:
-    import jax
-
     keep_compiled_programs()
-    from data_pipelines.demonstrators.options import settings_of
+    from kept_episodes import KeptEpisodes
+
     from gophercite import records
-    from gophercite.browser.environment import reset
-    from gophercite.browser.episodes import write_episodes
     from gophercite.browser.recorded import RecordedWorld
-    from gophercite.browsing.playing import Lane
     from gophercite.model_folders.folder import load_model, load_reward_model
 
     report = records.Report()
@@ -81,36 +86,112 @@ def _run(flags: argparse.Namespace) -> None:
     for folder in dict.fromkeys([flags.reward_model, flags.validation_reward_model]):
         if folder is not None:
             load_reward_model(folder)
-    model, rules = load_model(flags.model), settings_of(flags)
-    player = _player(model, flags)
-    asked = [number for number in range(len(questions)) for _ in range(flags.episodes)]
+    model = load_model(flags.model)
     by = str(model.provenance.get("id", Path(flags.model).name))
-    episodes: list[Episode] = []
-    followed: list[dict[str, Any]] = []
-    started, tokens_written, tokens_read = time.monotonic(), 0, 0
     with RecordedWorld(flags.world) as world:
-        for start in range(0, len(asked), flags.at_once):
-            batch = range(start, min(start + flags.at_once, len(asked)))
+        run = _describe(flags, model, by, world, questions)
+        with KeptEpisodes(flags.output, run, world) as kept:
+            _browse(flags, model, by, world, questions, kept)
+            _write(flags, model, by, questions, kept)
+            kept.remove()
+
+
+def _asked(
+    flags: argparse.Namespace, questions: "Sequence[Question]"
+) -> "list[tuple[str, Question]]":
+    """Each environment's name and question."""
+    return [
+        (f"{question.id}/{number}", question)
+        for question in questions
+        for number in range(flags.episodes)
+    ]
+
+
+def _describe(
+    flags: argparse.Namespace,
+    model: "Model",
+    by: str,
+    world: "World",
+    questions: "Sequence[Question]",
+) -> dict[str, Any]:
+    """All that decides how the episodes go, as JSON."""
+    from data_pipelines.demonstrators.options import settings_of
+    from gophercite import records
+
+    asked = json.dumps([records.to_json(question) for question in questions])
+    names = "episodes", "answers", "temperature", "free", "find_present", "prompt_tokens"
+    return {
+        "model": by,
+        "provenance": model.provenance,
+        "world": world.name,
+        "questions": hashlib.sha256(asked.encode()).hexdigest(),
+        "rules": dataclasses.asdict(settings_of(flags)),
+        **{name: getattr(flags, name) for name in names},
+        **{name: getattr(flags, name) for name in ("max_tokens", "together", "at_once", "seed")},
+    }
+
+
+def _browse(
+    flags: argparse.Namespace,
+    model: "Model",
+    by: str,
+    world: "World",
+    questions: "Sequence[Question]",
+    kept: "KeptEpisodes",
+) -> None:
+    """Browses for all questions, but not again for batches that are kept."""
+    import jax
+    from kept_episodes import Browsed
+
+    from data_pipelines.demonstrators.options import settings_of
+    from gophercite.browser.environment import reset
+    from gophercite.browsing.playing import Lane
+
+    player, rules, asked = _player(model, flags), settings_of(flags), _asked(flags, questions)
+    for start in range(0, len(asked), flags.at_once):
+        batch = asked[start : start + flags.at_once]
+        if not all(name in kept for name, _ in batch):
+            begun = time.monotonic()
             lanes = [
-                Lane(reset(questions[asked[i]].question, rules, seed=i), asked[i], i) for i in batch
+                Lane(reset(question.question, rules, seed=i), i // flags.episodes, i)
+                for i, (_, question) in enumerate(batch, start)
             ]
             key = jax.random.fold_in(jax.random.key(flags.seed), start)
             played = player.play(model.params, world, lanes, key, after=lambda n, lane: None)
             assert played is not None
-            for number, turns in zip(batch, played.turns, strict=True):
-                tokens_written += sum(len(turn.written.tokens) for turn in turns)
-                tokens_read += sum(len(turn.written.prompt) for turn in turns)
-                question = questions[asked[number]]
-                name = f"{question.id}/{number % flags.episodes}"
-                ended = _episodes(turns, name, question, world.name, by)
-                episodes += ended
-                followed += [_followed(question, world, turns)] * len(ended)
-            print(f"{start + len(batch)} of {len(asked)} episodes", file=sys.stderr, flush=True)
-    seconds = time.monotonic() - started
+            seconds = (time.monotonic() - begun) / len(batch)
+            kept.add(
+                Browsed(
+                    name,
+                    _episodes(turns, name, question, world.name, by),
+                    _followed(question, world, turns),
+                    sum(len(turn.written.tokens) for turn in turns),
+                    sum(len(turn.written.prompt) for turn in turns),
+                    seconds,
+                )
+                for (name, question), turns in zip(batch, played.turns, strict=True)
+            )
+        print(f"{start + len(batch)} of {len(asked)} episodes", file=sys.stderr, flush=True)
+
+
+def _write(
+    flags: argparse.Namespace,
+    model: "Model",
+    by: str,
+    questions: "Sequence[Question]",
+    kept: "KeptEpisodes",
+) -> None:
+    """Judges the episodes, and writes them with their scores."""
+    from gophercite import records
+    from gophercite.browser.episodes import write_episodes
+
+    browsed = kept.take([name for name, _ in _asked(flags, questions)])
+    followed = [each.followed for each in browsed for _ in each.episodes]
+    tokens_written = sum(each.tokens_written for each in browsed)
+    tokens_read = sum(each.tokens_read for each in browsed)
+    seconds = sum(each.seconds for each in browsed)
     by_id = {question.id: question for question in questions}
-    # Should judging fail, they are not lost.
-    write_episodes(flags.output / "episodes.jsonl.gz", episodes)
-    episodes = _judged(flags, episodes, by_id)
+    episodes = _judged(flags, [each for some in browsed for each in some.episodes], by_id)
     judging = _operations_of_judging(flags, episodes)
     second = _scores(flags.validation_reward_model, flags, episodes)
     compared = [_compared(by_id[each.question_id], each) for each in episodes]

@@ -31,6 +31,7 @@ from gophercite.browser.encoding import encode_judged_response
 from gophercite.browser.episodes import read_episodes
 from gophercite.browser.settings import Settings
 from gophercite.browsing.collecting import Rollout
+from gophercite.browsing.playing import Player
 from gophercite.model_folders.checkpoint_files import read_parameters, saved_steps
 from gophercite.model_folders.folder import Model, load_model, load_reward_model, save_model
 from gophercite.models.config import TransformerConfig
@@ -47,6 +48,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
+from gophercite.storage.json_lines import read_json_lines
 from gophercite.training.early_stopping import EarlyStopping
 from tests.long_forms import LONG
 
@@ -237,6 +239,7 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     command = ["--model", files["INITIAL_CHECKPOINT"], "--world", files["WORLD"], "--questions"]
     command += [files["QUESTIONS"], "--output", str(out), "--limit", "2", "--episodes", "2"]
     command += ["--actions", "4", "--max-tokens", "16", "--prompt-tokens", "160", "--together", "2"]
+    command += ["--at-once", "2", "--view-lines", "8"]
     judges = ["--reward-model", judge, "--validation-reward-model", judge, "--prefix-tokens", "96"]
     with monkeypatch.context() as patched:
 
@@ -244,9 +247,24 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
             raise ValueError("no memory to judge with")
 
         patched.setattr(browse_questions, "_judged", fails)
-        assert browse_questions.main([*command, *judges, "--view-lines", "8"]) == 1
-    kept = [each.id for each in read_episodes(out / "episodes.jsonl.gz")]
-    assert browse_questions.main([*command, *judges, "--view-lines", "8"]) == 0
+        assert browse_questions.main(command) == 1
+    # As if it had been killed while the second of two batches was kept.
+    shutil.copytree(out, interrupted := tmp_path / "interrupted")
+    lines = (interrupted / "unfinished.jsonl").read_text().splitlines(keepends=True)
+    assert [json.loads(line)["name"][-2:] for line in lines] == ["/0", "/1"] * 2
+    (interrupted / "unfinished.jsonl").write_text("".join(lines[:3]) + lines[3][:50])
+    with monkeypatch.context() as patched:
+        patched.setattr(Player, "play", fails)  # nothing is browsed again
+        assert browse_questions.main([*command, *judges]) == 0
+    again = [*command, "--output", str(interrupted)]
+    capsys.readouterr()
+    assert browse_questions.main([*again, "--temperature", "0.5"]) == 1
+    assert "unfinished.jsonl: was started with temperature = 0.8" in capsys.readouterr().err
+    assert browse_questions.main([*again, *judges]) == 0
+    assert not [*out.glob("unfinished*"), *interrupted.glob("unfinished*")]
+    for name in ("episodes.jsonl.gz", "scores.jsonl"):
+        whole, parts = (list(read_json_lines(each / name)) for each in (out, interrupted))
+        assert whole == parts
     summary = json.loads((out / "summary.json").read_text())
     params = load_model(files["INITIAL_CHECKPOINT"]).params
     assert summary["parameters"] == sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -264,7 +282,6 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
         assert summary[name] == pytest.approx(mean, abs=1e-4)
     # Twice the parameters for each token, read or written.
     episodes = list(read_episodes(out / "episodes.jsonl.gz"))
-    assert kept == [each.id for each in episodes], "written before they are judged"
     steps = sum(len(each.steps) for each in episodes)
     tokens = summary["operations"] * len(episodes) / (2 * summary["parameters"])
     assert 2 * steps <= tokens <= (160 + 16) * steps + 2 * (96 + 16) * len(episodes)
