@@ -27,6 +27,7 @@ from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
 from gophercite.storage.json_lines import read_json_lines
+from gophercite.storage.overwriting import refuse_overwriting
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     reading, report = records.Report(), BootstrapReport()
     try:
+        refuse_overwriting([flags.out], [flags.samples, flags.questions])
         settings = BootstrapSettings(Style(flags.style), flags.plausible, flags.supported)
         samples = _read_samples(flags.samples, reading)
-        questions = records.read(flags.questions, Question, report=reading)
-        answers = _answers(questions, samples, settings, report, flags.index)
+        answers = _answers(flags, samples, settings, reading, report)
         written = records.write(flags.out, answers)
     except (OSError, ValueError, IndexFileError) as error:
         print(f"bootstrap: {in_one_line(error)}", file=sys.stderr)
@@ -49,16 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answers(
-    questions: Iterator[Question],
+    flags: argparse.Namespace,
     samples: dict[str, list[Sampled]],
     settings: BootstrapSettings,
+    reading: records.Report,
     report: BootstrapReport,
-    index: str | None,
 ) -> Iterator[RatedAnswer]:
-    pages = DocumentIndex(index) if index is not None else None
-    for question in questions:
-        with_page = question if pages is None else with_pages(question, pages.document)
-        answer = best_answer(with_page, samples.pop(question.id, []), settings, report)
+    pages = DocumentIndex(flags.index) if flags.index is not None else None
+    for question in records.read(flags.questions, Question, report=reading):
+        drawn = samples.pop(question.id, [])
+        try:
+            with_page = question if pages is None else with_pages(question, pages.document)
+        except RecordError as error:
+            problem = f"question {question.id!r}: {error.problem}"
+            reading.skip(RecordError(problem, error.field, flags.questions))
+            continue
+        answer = best_answer(with_page, drawn, settings, report)
         if answer is not None:
             yield answer
     unasked = sum(map(len, samples.values()))
@@ -84,8 +91,7 @@ def _read_samples(path: Path, report: records.Report) -> dict[str, list[Sampled]
             )
             samples[fields.text("question_id")].append(sample)
         except RecordError as error:
-            report.skipped += 1
-            report.errors.append(RecordError(error.problem, error.field, path, number))
+            report.skip(RecordError(error.problem, error.field, path, number))
         else:
             report.read += 1
     return samples

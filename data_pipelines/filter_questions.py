@@ -26,7 +26,8 @@ from gophercite.records import Question, RatedAnswer
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.search_results import with_pages
-from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.json_fields import RecordError, in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,14 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     reading, report = records.Report(), FilterReport()
     try:
-        questions = _with_pages(_questions(flags.input, reading), flags.index)
+        refuse_overwriting([flags.out], [flags.input, *(flags.train or ()), flags.like])
+        questions = _with_pages(flags.input, reading, flags.index, skipping=True)
         if flags.format == "natural_questions":
-            train = (question for path in flags.train for question in _questions(path, reading))
-            overlap = TrainingOverlap(_with_pages(train, flags.index))
-            records.write(flags.out, natural_questions_filtered(questions, overlap, report))
+            train = (
+                question
+                for path in flags.train
+                for question in _with_pages(path, reading, flags.index)
+            )
+            kept = natural_questions_filtered(questions, TrainingOverlap(train), report)
         else:
-            lengths = _lengths(flags, reading)
-            records.write(flags.out, eli5_filtered(questions, report, *lengths))
+            kept = eli5_filtered(questions, report, *_lengths(flags, reading))
+        records.write(flags.out, kept)
     except (OSError, ValueError, IndexFileError) as error:
         print(f"filter_questions: {in_one_line(error)}", file=sys.stderr)
         return 1
@@ -65,19 +70,34 @@ def _questions(path: Path, report: records.Report) -> Iterator[Question]:
 
 def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]:
     if flags.like is None:
-        return flags.shortest, flags.longest
+        shortest = SHORTEST if flags.shortest is None else flags.shortest
+        return shortest, LONGEST if flags.longest is None else flags.longest
     answers = records.read(flags.like, RatedAnswer, report=read)
     return usual_lengths([answer.claim for answer in answers])
 
 
-def _with_pages(questions: Iterator[Question], index: str | None) -> Iterator[Question]:
-    """Yields questions with the pages of their search results: titles and URLs are checked."""
+def _with_pages(
+    path: Path, report: records.Report, index: str | None, *, skipping: bool = False
+) -> Iterator[Question]:
+    """Yields questions with the pages of their search results: titles and URLs are checked.
+
+    A question with a page that the index lacks is skipped and counted if `skipping`. One of a
+    training set is an error: without it, questions that overlap with it would be let through.
+    """
+    questions = _questions(path, report)
     if index is None:
         yield from questions
         return
     with DocumentIndex(index) as pages:
         for question in questions:
-            yield with_pages(question, pages.document)
+            try:
+                yield with_pages(question, pages.document)
+            except RecordError as error:
+                named = RecordError(f"question {question.id!r}: {error.problem}", error.field, path)
+                if not skipping:
+                    raise named from None
+                report.read -= 1
+                report.skip(named)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -91,12 +111,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("out", type=Path, metavar="OUT", help="file to write")
     add("--train", type=Path, nargs="+", metavar="FILE", help="natural_questions: to overlap with")
     add("--index", metavar="FILE", help="has the pages of the search results")
-    add("--shortest", type=int, default=SHORTEST, help=f"eli5: characters (default {SHORTEST})")
-    add("--longest", type=int, default=LONGEST, help=f"eli5: characters (default {LONGEST})")
+    add("--shortest", type=int, help=f"eli5: characters (default {SHORTEST})")
+    add("--longest", type=int, help=f"eli5: characters (default {LONGEST})")
     add("--like", type=Path, metavar="RATED", help="eli5: lengths as these answers' instead")
     flags = parser.parse_args(arguments)
     if (flags.format == "natural_questions") != (flags.train is not None):
         parser.error("natural_questions needs --train, and nothing else takes it")
+    for name in ("shortest", "longest", "like"):
+        if flags.format == "natural_questions" and getattr(flags, name) is not None:
+            parser.error(f"--{name} is for eli5")
+    if flags.like is not None and (flags.shortest, flags.longest) != (None, None):
+        parser.error("--like takes the place of --shortest and --longest: give one or the other")
     return flags
 
 

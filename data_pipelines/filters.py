@@ -33,11 +33,12 @@ _URL = re.compile(
 _AFTER_URL = ".,;:!?'\"*_~…"  # ends a sentence or an emphasis, and is not part of an address
 
 # An edit as its author marks it: at the start of a line, in brackets or emphasis, before a colon or
-# a dash, or in the usual words. "The film was edited by …" is about something else.
+# a dash, or in the usual words. "The film was edited by …" is about something else. Runs of symbols
+# have a limit because each of theirs may begin a match: a page of asterisks took minutes.
 _EDITED = re.compile(
     r"""
-    ^\W*(?:edit|update)\b
-    | [(\[{*_~][\W_]*edit(?:ed|s)?(?![a-z\-])(?!\s+(?:by|from|in|together|with)\b)
+    ^[^\w\n]{0,40}(?:edit|update)\b
+    | [(\[{*_~][\W_]{0,40}edit(?:ed|s)?(?![a-z\-])(?!\s+(?:by|from|in|together|with)\b)
     | (?<!to\ )\bedit(?:ed)?\s*\#?\d*(?:\s*:|\s+[-–—])
     | \bedited\s+(?:for\s+(?:clarity|formatting|grammar|spelling|typos?)|to\s+(?:add|fix))\b
     """,

@@ -199,6 +199,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--limit", type=int, help="take only the first so many (default: all)")
     add("--seed", type=int, default=0, help="of the draws (default 0)")
     flags = parser.parse_args(arguments)
+    for name in ("length", "response_tokens", "epochs", "limit"):
+        value = getattr(flags, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} is {value}: must be at least 1")
     if flags.response_tokens >= flags.length:
         parser.error("--response-tokens leaves nothing of --length for a prompt")
     return flags

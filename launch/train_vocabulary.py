@@ -79,7 +79,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed for drawing these lines (default: 0)"
     )
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    if flags.sample_lines < 0:
+        parser.error(f"--sample-lines is {flags.sample_lines}: must be at least 0, which is all")
+    if not 0 < flags.character_coverage <= 1:
+        parser.error(f"--character-coverage is {flags.character_coverage}: must be in (0, 1]")
+    return flags
 
 
 def _texts(paths: Sequence[pathlib.Path], fields: Sequence[str]) -> Iterator[str]:

@@ -39,6 +39,12 @@ class Report:
         default_factory=collections.Counter
     )
 
+    def skip(self, error: RecordError) -> None:
+        """Counts a bad record."""
+        self.skipped += 1
+        if len(self.errors) < KEPT_ERRORS:
+            self.errors.append(error)
+
     def __str__(self) -> str:
         """One line for the counts, then one for each error kept."""
         lines = [
@@ -119,9 +125,7 @@ def read_parsed(
             located = RecordError(error.problem, error.field, path, number)
             if strict:
                 raise located from None
-            report.skipped += 1
-            if len(report.errors) < KEPT_ERRORS:
-                report.errors.append(located)
+            report.skip(located)
         else:
             report.read += 1
             yield record

@@ -46,6 +46,7 @@ def train_sentencepiece(
 
     Raises:
       VocabularyError: when the texts are empty, or `size` is too small for them.
+      Exception: what reading the texts raises.
     """
     symbols = ["\n"]
     if reserved_marks:
@@ -56,10 +57,11 @@ def train_sentencepiece(
             "pieces"
         )
     model = io.BytesIO()
+    lines = _Lines(texts)
     sentencepiece.set_random_generator_seed(seed)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_lines(texts),
+            sentence_iterator=iter(lines),
             model_writer=model,
             model_type=model_type,
             vocab_size=size,
@@ -83,12 +85,34 @@ def train_sentencepiece(
             minloglevel=2 if quiet else 0,
         )
     except RuntimeError as error:
+        if lines.problem is not None:
+            raise lines.problem from None
+        if not lines.has_text:
+            raise VocabularyError("the texts are empty") from None
         raise VocabularyError(f"SentencePiece could not be trained: {error}") from None
     return SentencePieceVocabulary(model.getvalue())
 
 
-def _lines(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        for line in text.split("\n"):
-            for start in range(0, len(line), _MAXIMUM_LINE_CHARACTERS):
-                yield line[start : start + _MAXIMUM_LINE_CHARACTERS]
+class _Lines:
+    """The lines of texts, cut to what SentencePiece takes.
+
+    Attributes:
+      has_text: whether there was any.
+      problem: what reading the texts raised: SentencePiece says only that something went wrong.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = texts
+        self.has_text = False
+        self.problem: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for text in self._texts:
+                for line in text.split("\n"):
+                    for start in range(0, len(line), _MAXIMUM_LINE_CHARACTERS):
+                        self.has_text = True
+                        yield line[start : start + _MAXIMUM_LINE_CHARACTERS]
+        except Exception as error:
+            self.problem = error
+            raise

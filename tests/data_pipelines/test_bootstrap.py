@@ -136,6 +136,23 @@ def test_the_command_writes_rated_answers(
     printed = capsys.readouterr()
     assert "1 refused: malformed" in printed.out
     assert "samples.jsonl:3: field 'question_id'" in printed.err
+    assert bootstrap.main([files[0], files[1], files[1], "--style", "short", *index_flag]) == 1
+    assert f"bootstrap: {files[1]}: is read" in capsys.readouterr().err
+    gone = records.Question("gone", "Why?", "test", (Hit("none", "x"),))
+    records.write(
+        tmp_path / "questions.jsonl", [gone, records.Question("q", "When?", "test", hits)]
+    )
+    with (tmp_path / "samples.jsonl").open("a") as file:
+        file.write("\n{}" * 500)
+    assert bootstrap.main([*files, "--style", "short", *index_flag]) == 0
+    assert list(records.read(tmp_path / "out.jsonl", RatedAnswer, strict=True)) == [answer]
+    said = capsys.readouterr().err
+    assert "502 skipped" in said
+    assert said.count("\n") < 120
+    (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, samples)))
+    assert bootstrap.main([*files, "--style", "short", *index_flag]) == 0
+    said = capsys.readouterr().err
+    assert "questions.jsonl: field 'documents': question 'gone': the index has no page" in said
     records.write(tmp_path / "others.jsonl", [records.Question("o", "When?", "test", hits)])
     others = [files[0], str(tmp_path / "others.jsonl"), files[2]]
     assert bootstrap.main([*others, "--style", "short", *index_flag]) == 1

@@ -125,6 +125,13 @@ def test_editing_that_is_talked_about_is_no_edit(before: str, words: str) -> Non
     assert left_out(f"{LINK}{before} {words}") == []
 
 
+@pytest.mark.parametrize("symbols", ["*", "\n", "(_", "* \n"])
+def test_a_page_of_symbols_is_no_edit_and_takes_little_time(symbols: str) -> None:
+    """In quadratic time it takes minutes."""
+    assert left_out(LINK + symbols * 100_000) == []
+    assert left_out(f"{LINK}{symbols * 100_000}edit: a word") == EDITED
+
+
 HOSTS = st.builds(
     lambda name, ending: f"{name}.{ending}",
     st.text(string.ascii_lowercase, min_size=2, max_size=9),
@@ -221,6 +228,15 @@ def test_the_command_looks_at_pages_in_the_index(
     assert kept.answers[0].startswith("A")
     assert "1 a search result is from r/explainlikeimfive" in capsys.readouterr().out
 
+    gone = explained("C" + BEST, Hit("gone", "text"))
+    records.write(tmp_path / "in.jsonl", [*questions, gone])
+    assert filter_questions.main(["eli5", *files, "--index", str(tmp_path / "corpus.db")]) == 0
+    assert list(records.read(tmp_path / "out.jsonl", Question, strict=True)) == [kept]
+    said = capsys.readouterr().err
+    assert "2 records read, 1 skipped" in said
+    assert f"{files[0]}: field 'documents': question {gone.id!r}: the index has no page" in said
+    records.write(tmp_path / "in.jsonl", questions)
+
     page = Document("o", "O", "text of it")
     like = [RatedAnswer("q", "q", (page,), "x" * n, "O", "text of it", "o") for n in (5, 9)]
     records.write(tmp_path / "like.jsonl", like)
@@ -236,8 +252,17 @@ def test_the_command_compares_with_the_training_set(tmp_path: Path) -> None:
     assert filter_questions.main(["natural_questions", *files, "--train", train]) == 0
     (kept,) = records.read(tmp_path / "out.jsonl", Question, strict=True)
     assert kept.question == "Where?"
+    (tmp_path / "link.jsonl").symlink_to("train.jsonl")
+    before = [path.read_bytes() for path in (tmp_path / "in.jsonl", tmp_path / "train.jsonl")]
+    for out in (files[0], train, str(tmp_path / "link.jsonl"), f"{tmp_path}/x/../in.jsonl"):
+        command = ["natural_questions", files[0], out, "--train", train]
+        assert filter_questions.main(command) == 1
+    assert before == [(tmp_path / name).read_bytes() for name in ("in.jsonl", "train.jsonl")]
+    for wrong in ([], ["--train", train, "--shortest", "5"], ["--train", train, "--like", train]):
+        with pytest.raises(SystemExit):
+            filter_questions.main(["natural_questions", *files, *wrong])
     with pytest.raises(SystemExit):
-        filter_questions.main(["natural_questions", *files])
+        filter_questions.main(["eli5", *files, "--like", train, "--longest", "9"])
 
 
 def test_the_command_compares_pages_of_search_results(
@@ -261,6 +286,14 @@ def test_the_command_compares_pages_of_search_results(
     assert kept.question == "Where?"
     assert "1 its page is in the training set" in capsys.readouterr().out
     (tmp_path / "out.jsonl").unlink()
+    records.write(tmp_path / "gone.jsonl", [found("Why?", "Gone", "so")])
+    assert (
+        filter_questions.main([*command, str(tmp_path / "gone.jsonl"), "--index", str(index)]) == 1
+    )
+    assert (
+        "gone.jsonl: field 'documents': question 'Why?': the index has" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "out.jsonl").exists()
     assert filter_questions.main(command) == 1
     said = capsys.readouterr().err
     assert "question 'When?': its page 'Alda' is a search result" in said

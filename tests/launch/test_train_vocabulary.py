@@ -39,6 +39,7 @@ def test_text_and_json_lines_are_read(tmp_path: pathlib.Path) -> None:
     [
         ('{"text": NaN}\n', "text", "a.jsonl:1: NaN is not a JSON number"),
         ('{"text": "a"}\n', "body,title", "has text in a field named body or title"),
+        ('{"text": ""}\n', "text", "the texts are empty"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -50,7 +51,9 @@ def test_bad_input_is_one_line(
         *("--size", 400, "--output", tmp_path / "v"),
     )
     assert done.returncode == 1
+    assert done.stderr.startswith("train_vocabulary: ")
     assert message in done.stderr
+    assert "SentencePiece" not in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "v").exists()
 
