@@ -31,6 +31,7 @@ from gophercite.browser.encoding import long_answer
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.records import Comparison, LongAnswer, Question
 from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 
 
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     report = records.Report()
     try:
+        given = [*options.episodes, *(options.demonstrations or ())]
+        refuse_overwriting([options.out], [*given, options.reference_answers, options.truth])
         model = chosen(_episodes(options.episodes, report), options.best_of)
         truth = {each.id: each for each in _questions(options.truth, report) if each.evidence}
         pairs: list[Comparison] = []

@@ -28,6 +28,7 @@ from gophercite.retrieval.search_results import R, SearchReport, SearchSettings,
 from gophercite.retrieval.stored_web import StoredWeb
 from gophercite.retrieval.web import WebEngine, WebSettings
 from gophercite.storage.json_fields import RecordError, in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 
 _KEPT_PROBLEMS = 100
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems: list[str] = []
     web: StoredWeb | None = None
     try:
+        refuse_overwriting([flags.out], [flags.input, flags.index])
         settings = SearchSettings(flags.results, flags.append, not flags.found_only)
         with contextlib.ExitStack() as stack:
             index = stack.enter_context(DocumentIndex(flags.index, write=flags.engine is not None))

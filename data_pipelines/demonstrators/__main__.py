@@ -19,6 +19,7 @@ from data_pipelines.demonstrators.options import add_options, progress_of, setti
 from gophercite import records
 from gophercite.browser.episodes import write_episodes
 from gophercite.browser.recorded import RecordedWorld
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     report, reading = DemonstrationReport(), records.Report()
     try:
+        refuse_overwriting([options.out], [options.questions, options.world])
         styles, settings = styles_of(options), settings_of(options)
         questions = list(records.read(options.questions, records.Question, report=reading))
         with RecordedWorld(options.world) as world:

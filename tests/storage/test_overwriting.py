@@ -1,9 +1,13 @@
 """Outputs that are read."""
 
 import pathlib
+from collections.abc import Callable
 
 import pytest
 
+from data_pipelines import browsed_pairs, search
+from data_pipelines.demonstrators import __main__ as demonstrators
+from gophercite import cli
 from gophercite.storage.overwriting import refuse_overwriting
 
 
@@ -20,3 +24,25 @@ def test_what_is_read_is_not_written(
     for out in ("in.jsonl", "./x/../in.jsonl", "link.jsonl", "model/x/y", "gs://b/q.jsonl"):
         with pytest.raises(ValueError, match=f"^{out}: is read .* write elsewhere"):
             refuse_overwriting(["other", out], read)
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (search.main, ["questions", "FILE", "FILE", "--index", "none.db"]),
+        (browsed_pairs.main, ["none", "--out", "FILE", "--demonstrations", "other", "FILE"]),
+        (browsed_pairs.main, ["FILE", "--out", "FILE", "--reference-answers", "none"]),
+        (demonstrators.main, ["none", "FILE", "FILE"]),
+        (cli.main, ["calibrate", "FILE", "--out", "FILE"]),
+    ],
+)
+def test_commands_refuse_it_before_they_read(
+    main: Callable[[list[str]], int],
+    arguments: list[str],
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (file := tmp_path / "file.jsonl").write_text("kept")
+    assert main([str(file) if each == "FILE" else each for each in arguments]) == 1
+    assert f"{file}: is read ({file}) and would be overwritten" in capsys.readouterr().err
+    assert file.read_text() == "kept"
