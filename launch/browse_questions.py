@@ -40,6 +40,7 @@ from gophercite import interruption
 if __name__ == "__main__":  # before the imports that take seconds
     interruption.end_at_once()
 
+from gophercite.cli.arguments import seed
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.storage.json_fields import in_one_line
 
@@ -431,7 +432,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=64,
         help="episodes that are open at the same time (default 64)",
     )
-    add("--seed", type=int, default=0, help="seed of all random draws (default 0)")
+    add("--seed", type=seed, default=0, help="seed of all random draws (default 0)")
     add_rules(parser)
     flags = parser.parse_args(arguments)
     counts = ("limit", "episodes", "answers", "together", "at_once")
