@@ -28,7 +28,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -68,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(flags: argparse.Namespace) -> None:
     keep_compiled_programs()
+    from browsed_scores import write_results
     from kept_episodes import KeptEpisodes
 
     from gophercite import records
@@ -93,7 +93,8 @@ def _run(flags: argparse.Namespace) -> None:
         run = _describe(flags, model, by, world, questions)
         with KeptEpisodes(flags.output, run, world) as kept:
             _browse(flags, model, by, world, questions, kept)
-            _write(flags, model, by, questions, kept)
+            names = [name for name, _ in _asked(flags, questions)]
+            write_results(flags, model, by, questions, kept.take(names))
             kept.remove()
 
 
@@ -175,63 +176,6 @@ def _browse(
         print(f"{start + len(batch)} of {len(asked)} episodes", file=sys.stderr, flush=True)
 
 
-def _write(
-    flags: argparse.Namespace,
-    model: "Model",
-    by: str,
-    questions: "Sequence[Question]",
-    kept: "KeptEpisodes",
-) -> None:
-    """Judges the episodes, and writes them with their scores."""
-    from gophercite import records
-    from gophercite.browser.episodes import write_episodes
-
-    browsed = kept.take([name for name, _ in _asked(flags, questions)])
-    followed = [each.followed for each in browsed for _ in each.episodes]
-    tokens_written = sum(each.tokens_written for each in browsed)
-    tokens_read = sum(each.tokens_read for each in browsed)
-    seconds = sum(each.seconds for each in browsed)
-    by_id = {question.id: question for question in questions}
-    episodes = _judged(flags, [each for some in browsed for each in some.episodes], by_id)
-    judging = _operations_of_judging(flags, episodes)
-    second = _scores(flags.validation_reward_model, flags, episodes)
-    compared = [_compared(by_id[each.question_id], each) for each in episodes]
-    write_episodes(flags.output / "episodes.jsonl.gz", episodes)
-    lines = [
-        {
-            "question_id": each.question_id,
-            "id": each.id,
-            "reward": each.reward,
-            "validation_reward": None if second is None else second[place],
-            "right": each.right,
-            "supported": each.supported,
-            **followed[place],
-            **compared[place],
-            "actions": len(each.end.actions),
-            "invalid": sum(action.invalid is not None for action in each.end.actions),
-            "answered": bool(each.end.answer),
-        }
-        for place, each in enumerate(episodes)
-    ]
-    records.write_json(flags.output / "scores.jsonl", lines)
-    summary = _summary(lines) | {
-        "model": by,
-        "questions": len(questions),
-        "episodes_each": flags.episodes,
-        "answers_each": flags.answers,
-        "constrained": not flags.free,
-        "seed": flags.seed,
-        "tokens_per_second": round(tokens_written / seconds, 1),
-        "parameters": count_parameters(model.params),
-        "operations": round(
-            (2 * count_parameters(model.params) * (tokens_read + tokens_written) + judging)
-            / len(episodes)
-        ),
-    }
-    (flags.output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    print(json.dumps(summary, indent=2))
-
-
 def _player(model: "Model", flags: argparse.Namespace) -> "Player":
     """What browses with a model, as the flags say."""
     from gophercite.browsing.playing import Player
@@ -277,22 +221,6 @@ def _episodes(
     return episodes
 
 
-def _judged(
-    flags: argparse.Namespace, episodes: "list[Episode]", questions: "dict[str, Question]"
-) -> "list[Episode]":
-    from data_pipelines.demonstrators.truth import judge
-
-    scores = _scores(flags.reward_model, flags, episodes)
-    made = []
-    for place, each in enumerate(episodes):
-        question = questions[each.question_id]
-        if question.evidence:
-            verdict = judge(question, each.end)
-            each = dataclasses.replace(each, right=verdict.right, supported=verdict.supported)
-        made.append(each if scores is None else dataclasses.replace(each, reward=scores[place]))
-    return made
-
-
 def _followed(question: "Question", world: "World", turns: "Sequence[Turn]") -> dict[str, Any]:
     """How near an environment's browsing came to the proof; nothing if none is known."""
     from data_pipelines.demonstrators.truth import approach
@@ -302,70 +230,6 @@ def _followed(question: "Question", world: "World", turns: "Sequence[Turn]") -> 
     browsing = [turn for turn in turns if turn.before.phase == "browsing"]
     states = [turn.before for turn in browsing] + [browsing[-1].after]
     return dataclasses.asdict(approach(question, world, states))
-
-
-def _compared(question: "Question", episode: "Episode") -> dict[str, Any]:
-    """How an answer compares with the accepted ones; nothing if none is known."""
-    from data_pipelines.demonstrators.truth import compare
-
-    return dataclasses.asdict(compare(question, episode.end)) if question.answers else {}
-
-
-def _scores(
-    folder: str | None, flags: argparse.Namespace, episodes: "Sequence[Episode]"
-) -> list[float] | None:
-    """Scores each episode by a reward model; an episode without an answer gets its rules' score."""
-    from gophercite.browsing.judging import Judge
-    from gophercite.model_folders.folder import load_reward_model
-
-    if folder is None:
-        return None
-    model = load_reward_model(folder)
-    judge = Judge(model.transformer, model.vocabulary, flags.prefix_tokens)
-    answered = [place for place, each in enumerate(episodes) if each.end.answer]
-    found = judge.scores(model.params, [episodes[place].end for place in answered])
-    scores = [each.start.settings.score_without_answer for each in episodes]
-    for place, score in zip(answered, found, strict=True):
-        scores[place] = float(score)
-    return scores
-
-
-def _operations_of_judging(flags: argparse.Namespace, episodes: "Sequence[Episode]") -> int:
-    """Floating point operations of the reward model: two per parameter and token read."""
-    from gophercite.browser.encoding import encode_judged_response
-    from gophercite.browsing.judging import judged
-    from gophercite.model_folders.folder import load_reward_model
-
-    if flags.reward_model is None:
-        return 0
-    model = load_reward_model(flags.reward_model)
-    tokens = sum(
-        len(encode_judged_response(model.vocabulary, *judged(each.end), flags.prefix_tokens))
-        for each in episodes
-        if each.end.answer
-    )
-    return 2 * count_parameters(model.params) * tokens
-
-
-def count_parameters(params: Any) -> int:
-    """The total number of values in a tree of parameters."""
-    import jax
-
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-def _summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means over episodes, and the shares of actions that were invalid and of vain finds."""
-    means = {}
-    names = ("right", "supported", "exact", "f1", "quote_contains_answer")
-    way = ("offered", "opened", "overlaps", "finds", "absent_finds", "actions", "answered")
-    for name in (*names, "reward", "validation_reward", *way):
-        values = [float(line[name]) for line in lines if line.get(name) is not None]
-        if values:
-            means[name] = round(statistics.fmean(values), 4)
-    actions = sum(line["actions"] for line in lines)
-    invalid = sum(line["invalid"] for line in lines)
-    return {**means, "invalid": round(invalid / max(actions, 1), 4), "episodes": len(lines)}
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -9,6 +9,7 @@ from typing import Any
 
 import browse_questions
 import browse_report
+import browsed_scores
 import configuration
 import gin
 import gin_files
@@ -246,7 +247,7 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
         def fails(*_: object) -> None:
             raise ValueError("no memory to judge with")
 
-        patched.setattr(browse_questions, "_judged", fails)
+        patched.setattr(browsed_scores, "_judged", fails)
         assert browse_questions.main(command) == 1
     # As if it had been killed while the second of two batches was kept.
     shutil.copytree(out, interrupted := tmp_path / "interrupted")
@@ -295,7 +296,7 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     )
     size = sum(leaf.size for leaf in jax.tree.leaves(load_reward_model(judge).params))
     assert read
-    assert browse_questions._operations_of_judging(flags, shown) == 2 * size * read
+    assert browsed_scores._operations_of_judging(flags, shown) == 2 * size * read
     capsys.readouterr()
     assert browse_report.main([f"bc={out}", "--output", str(tmp_path / "report")]) == 0
     assert "One episode per question" in capsys.readouterr().out
