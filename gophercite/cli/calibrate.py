@@ -3,7 +3,6 @@
 import argparse
 import collections
 import json
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,12 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.answering.declining import calibrate, calibration_to_json
     from gophercite.evaluation.abstention import coverage_curve
     from gophercite.storage.json_fields import RecordError
+    from gophercite.storage.overwriting import refuse_overwriting
 
+    try:
+        refuse_overwriting([options.out], [options.answers, options.questions])
+    except ValueError as error:
+        raise RefusedError(f"--out {error}") from None
     try:
         labelled = list(_labelled(options))
     except RecordError as error:  # names its file
@@ -172,8 +176,9 @@ def _settings(answers: str) -> Mapping[str, Any] | None:
     """How the answers were produced, from what `launch/infer.py` wrote next to them."""
     from gophercite.answering.declining import settings_among
     from gophercite.storage.json_lines import read_json
+    from gophercite.storage.result_file import run_file
 
-    path = pathlib.Path(answers).with_suffix(".run.json")
+    path = run_file(answers)
     if not path.exists():
         note(
             f"{path.name}, which records how the answers were made, is missing: make sure "

@@ -4,7 +4,7 @@ import os
 
 from etils import epath
 
-from gophercite.storage.paths import forget_listings, is_remote, naming_storage
+from gophercite.storage.paths import forget_listings, is_remote, naming_storage, storage_path
 
 CHECKPOINTS = "checkpoints"
 COMMITTED = "commit_success.txt"  # in a bucket, the last object of a checkpoint to be written
@@ -12,7 +12,7 @@ COMMITTED = "commit_success.txt"  # in a bucket, the last object of a checkpoint
 
 def checkpoints_folder(folder: epath.PathLike) -> epath.Path:
     """A run's checkpoints folder, as an absolute path: Orbax accepts no other."""
-    root = epath.Path(folder) / CHECKPOINTS
+    root = storage_path(folder) / CHECKPOINTS
     return root if is_remote(folder) else epath.Path(os.path.abspath(root))
 
 

@@ -7,6 +7,8 @@ import io
 import logging
 import os
 import pathlib
+import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from typing import IO, cast
@@ -22,6 +24,7 @@ from etils.epath import backend
 # gcsfs prints a traceback for each request that it gives up on; the raised error says it in a line.
 # Programs that configure logging still see these messages.
 logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+_BUCKETS = "gs://"
 SILENCE = 60.0  # seconds without a byte after which a request is repeated
 # Beginnings of TensorStore errors that another attempt, or other permissions, would fix.
 _OF_TENSORSTORE = (
@@ -38,12 +41,37 @@ _OF_TENSORSTORE = (
 
 
 class StorageError(OSError):
-    """A bucket did not serve a request; the message names the address."""
+    """A bucket did not serve a request, or an address is in none; the message names the address."""
 
 
 def is_remote(path: epath.PathLike) -> bool:
     """Whether a path is in a bucket, whose objects are written at once and can't grow."""
     return "://" in os.fspath(path)
+
+
+def storage_path(path: epath.PathLike) -> epath.Path:
+    """Returns a path on a disk or in a bucket.
+
+    Raises:
+      StorageError: it is an address of another kind, such as one in the web.
+    """
+    if is_remote(path) and not os.fspath(path).startswith(_BUCKETS):
+        raise _refusal(path)
+    return epath.Path(path)
+
+
+def _refusal(path: epath.PathLike) -> StorageError:
+    return StorageError(
+        f"{path}: is neither a path on this machine nor gs://BUCKET/NAME; download it first"
+    )
+
+
+@epath.register_path_cls(("http://", "https://", "ftp://", "file://"))
+class _Elsewhere(pathlib.PurePosixPath):
+    """Names these addresses where a path is expected; epath itself raises a `KeyError`."""
+
+    def __new__(cls, path: str) -> "_Elsewhere":
+        raise _refusal(path)
 
 
 @contextlib.contextmanager
@@ -55,11 +83,13 @@ def naming_storage(path: epath.PathLike) -> Iterator[None]:
 
     Raises:
       FileNotFoundError: there is no such object.
-      StorageError: no access, no credentials, no network, no client; the message names the path.
+      StorageError: no access, no credentials, no network, no client, no bucket; the message names
+        the path.
     """
     if not is_remote(path):
         yield
         return
+    storage_path(path)
     _limit_silence()
     try:
         yield
@@ -121,7 +151,7 @@ def trouble_of(path: epath.PathLike, error: BaseException) -> StorageError | Non
 
 def files_in(folder: epath.PathLike) -> list[epath.Path]:
     """Returns the current contents of a folder, by name; empty if there is no such folder."""
-    folder = epath.Path(folder)
+    folder = storage_path(folder)
     with naming_storage(folder):
         if is_remote(folder):
             forget_listings(folder)
@@ -144,7 +174,7 @@ def open_bytes(path: epath.PathLike) -> IO[bytes]:
     if not is_remote(path):
         local = pathlib.Path(path)
         return cast(IO[bytes], gzip.open(local)) if local.suffix == ".gz" else local.open("rb")
-    remote = epath.Path(path)
+    remote = storage_path(path)
     with naming_storage(path):
         if not remote.exists():
             raise FileNotFoundError(f"{path}: there is no such file")
@@ -167,7 +197,7 @@ def local_copy(path: epath.PathLike) -> Iterator[pathlib.Path]:
     if not is_remote(path):
         yield pathlib.Path(path)
         return
-    remote = epath.Path(path)
+    remote = storage_path(path)
     with tempfile.TemporaryDirectory(prefix="gophercite-") as folder:
         local = pathlib.Path(folder) / remote.name
         with naming_storage(path):
@@ -197,6 +227,9 @@ def _download(remote: epath.Path, local: pathlib.Path) -> None:
 def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
     """A file that appears only when it is complete, and not at all after an error.
 
+    A link stays, and the file behind it is replaced; a replaced file's mode stays. Of two writers
+    of one file the last to end prevails. A process that is killed leaves a hidden file.
+
     Args:
       path: the file, new or to be replaced.
 
@@ -204,18 +237,28 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
       The path to write to, on this machine's disk.
 
     Raises:
+      OSError: the file can't be made; the message names it.
       StorageError: its bucket can't be used.
     """
     if is_remote(path):
+        remote = storage_path(path)
         with tempfile.TemporaryDirectory(prefix="gophercite-") as folder:
-            local = pathlib.Path(folder) / epath.Path(path).name
+            local = pathlib.Path(folder) / remote.name
             yield local
             upload(local, path)
         return
-    target = pathlib.Path(path)
-    partial = target.with_name(target.name + ".partial")
+    target = pathlib.Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(f"{path}: is not an ordinary file, so it can't be replaced by one")
+    partial = target.with_name(f".gophercite-{secrets.token_hex(8)}.partial")
+    try:
+        partial.touch(exist_ok=False)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     try:
         yield partial
+        if target.exists():
+            partial.chmod(stat.S_IMODE(target.stat().st_mode))
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

@@ -16,11 +16,13 @@ from typing import Any, BinaryIO, Protocol
 
 from etils import epath
 
+from gophercite.storage.json_fields import describe
 from gophercite.storage.paths import (
     files_in,
     is_remote,
     naming_storage,
     open_bytes,
+    storage_path,
     write_new,
     write_whole,
 )
@@ -47,12 +49,12 @@ class ResultFile:
     Raises:
       ResultFileError: the file is of another run or of another program, a line in it is not a
         result, another process is writing it (in a bucket, `append` notices and raises this), or
-        its name ends in `.gz`.
+        its name ends in `.gz`, or it is not an ordinary file.
       StorageError: the bucket can't be used; from all methods.
     """
 
     def __init__(self, path: epath.PathLike, run: Mapping[str, Any]) -> None:
-        self._path = epath.Path(path)
+        self._path = storage_path(path)
         if self._path.suffix == ".gz":
             raise ResultFileError(
                 f"{path}: results are written line by line, without compression; choose a name "
@@ -89,7 +91,7 @@ class ResultFile:
 
     def _compare(self, run: Mapping[str, Any], *, is_new: bool) -> None:
         wanted = json.loads(json.dumps(run))
-        beside = self._path.with_suffix(".run.json")
+        beside = run_file(self._path)
         try:
             with open_bytes(beside) as file:
                 begun = json.loads(file.read())
@@ -103,8 +105,10 @@ class ResultFile:
             with write_whole(beside) as part:
                 part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False), "utf-8")
             return
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ResultFileError(f"{beside}: is not JSON") from None
+        if not isinstance(begun, dict):
+            raise ResultFileError(f"{beside}: expected an object, got {describe(begun)}")
         for name in sorted(wanted.keys() | begun.keys()):
             if wanted.get(name) != begun.get(name):
                 raise ResultFileError(
@@ -114,13 +118,19 @@ class ResultFile:
                 )
 
 
+def run_file(path: epath.PathLike) -> epath.Path:
+    """Where it is recorded how the results of a file are produced: `answers.run.json`."""
+    path = storage_path(path)
+    return path.with_name(path.name.removesuffix(".jsonl") + ".run.json")
+
+
 def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the results of a file, which may be growing; none if there is no file.
 
     Raises:
       ResultFileError: a line is not a result.
     """
-    path = epath.Path(path)
+    path = storage_path(path)
     if is_remote(path):
         yield from _results(path, _Objects(path).read())
     elif path.exists():
@@ -128,13 +138,12 @@ def read_results(path: epath.PathLike) -> Iterator[dict[str, Any]]:
 
 
 def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            return  # an incomplete last line, whose writer was killed
+    # What follows the last line end is an incomplete line, whose writer was killed.
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             result = json.loads(line)
             result["question_id"] = str(result["question_id"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             problem = (
                 "is not a result as this program writes them: a JSON object with a question_id"
             )
@@ -165,7 +174,10 @@ class _LocalFile:
     """Lines of a file on a disk, which only one process writes at a time."""
 
     def __init__(self, path: epath.Path) -> None:
-        self._file: BinaryIO = pathlib.Path(path).open("ab+")  # noqa: SIM115 (until `close`)
+        local = pathlib.Path(path)
+        if local.exists() and not local.is_file():
+            raise ResultFileError(f"{path}: is not an ordinary file, to which results can be added")
+        self._file: BinaryIO = local.open("ab+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

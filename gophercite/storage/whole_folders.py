@@ -1,9 +1,13 @@
 """Folders that are written completely or not at all."""
 
 import contextlib
+import ctypes
+import errno
 import os
 import pathlib
+import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 
@@ -16,8 +20,13 @@ from gophercite.storage.paths import (
     forget_listings,
     is_remote,
     naming_storage,
+    storage_path,
     upload,
 )
+
+# Of Linux's renameat2: paths are relative to the working folder; both names stay, exchanged.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 @contextlib.contextmanager
@@ -39,19 +48,22 @@ def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pa
       StorageError: the bucket can't be used, or `last` is missing for a folder in a bucket.
     """
     if is_remote(folder):
-        with _whole_objects(epath.Path(folder), last) as local:
+        with _whole_objects(storage_path(folder), last) as local:
             yield local
         return
     folder = pathlib.Path(os.path.realpath(folder))  # a link stays; what it refers to is replaced
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.unfinished")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
         unfinished.mkdir()
     except OSError as error:
         raise OSError(f"{folder}: can't be made: {error.strerror}: {error.filename}") from error
     try:
         yield unfinished
         if folder.exists():
+            unfinished.chmod(stat.S_IMODE(folder.stat().st_mode))
             _swap(folder, unfinished)
         else:
             unfinished.rename(folder)
@@ -60,8 +72,14 @@ def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pa
 
 
 def _swap(folder: pathlib.Path, finished: pathlib.Path) -> None:
-    """Replaces a folder by a finished one; after an interruption it is one of the two."""
-    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
+    """Replaces a folder by a finished one; after an interruption it is one of the two.
+
+    That includes a kill, except on systems and file systems that can't exchange two folders (NFS,
+    for one). There a kill between two renames leaves none of that name; the old one is beside it.
+    """
+    if _exchange(folder, finished):
+        return
+    replaced = finished.with_suffix(".replaced")
     try:
         folder.rename(replaced)
         finished.rename(folder)
@@ -70,6 +88,17 @@ def _swap(folder: pathlib.Path, finished: pathlib.Path) -> None:
             shutil.rmtree(replaced, ignore_errors=True)
         else:
             replaced.rename(folder)
+
+
+def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
+    """Exchanges two folders in one step, if that is possible here; tells whether it did."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except AttributeError:  # not on this system
+        return False
+    names = [os.fsencode(first), os.fsencode(second)]
+    done: int = rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    return done == 0
 
 
 @contextlib.contextmanager

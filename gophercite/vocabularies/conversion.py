@@ -1,10 +1,13 @@
 """Converts SentencePiece models to Hugging Face `tokenizer.json`, for programs that need that."""
 
+import re
+
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, models, normalizers, processors
 
 _SPACE = "\u2581"  # how pieces write a space
+PREFIX_PATTERN = r"\A"  # how a dummy prefix's pattern begins, where one is needed
 _UNIGRAM = 1  # TrainerSpec's number
 _PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
 
@@ -12,8 +15,11 @@ _PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
 def to_tokenizer_json(proto: sentencepiece_model_pb2.ModelProto, bos: str | None) -> str:
     """Returns the tokenizer that produces the same tokens as a SentencePiece model.
 
-    As in `SentencePieceVocabulary`, its normalisation is left out except for the dummy prefix. A
-    unigram model reads the name of a byte piece in a text, such as `<0x41>`, as that byte.
+    As in `SentencePieceVocabulary`, its normalisation is left out except for the dummy prefix.
+    There are these differences, as `tokenizers` works. The name of a special piece in a text, such
+    as `</s>`, is that piece. A text that is nothing but a user-defined piece gets no dummy prefix.
+    A unigram model reads the name of a byte piece, such as `<0x41>`, as that byte; where ways to
+    split a text are equally probable, or user-defined pieces overlap, it may choose another one.
 
     Args:
       proto: the model, unigram or BPE with byte fallback.
@@ -24,7 +30,8 @@ def to_tokenizer_json(proto: sentencepiece_model_pb2.ModelProto, bos: str | None
     """
     dummy_prefix = proto.normalizer_spec.add_dummy_prefix
     tokenizer = tokenizers.Tokenizer(_model(proto))
-    tokenizer.normalizer = normalizers.Sequence(_normalizers(dummy_prefix))
+    symbols = [each.piece for each in proto.pieces if each.type == _PieceType.USER_DEFINED]
+    tokenizer.normalizer = normalizers.Sequence(_normalizers(dummy_prefix, symbols))
     tokenizer.decoder = decoders.Sequence(_decoders(dummy_prefix))
     for piece in proto.pieces:
         if piece.type in (_PieceType.CONTROL, _PieceType.UNKNOWN):
@@ -73,9 +80,16 @@ def _merges(proto: sentencepiece_model_pb2.ModelProto) -> list[tuple[str, str]]:
     ]
 
 
-def _normalizers(dummy_prefix: bool) -> list[normalizers.Normalizer]:
-    prepend = [normalizers.Prepend(_SPACE)] if dummy_prefix else []
-    return [*prepend, normalizers.Replace(" ", _SPACE)]
+def _normalizers(dummy_prefix: bool, symbols: list[str]) -> list[normalizers.Normalizer]:
+    spaces = normalizers.Replace(" ", _SPACE)
+    if not dummy_prefix:
+        return [spaces]
+    if not symbols:
+        return [normalizers.Prepend(_SPACE), spaces]
+    # The names of added tokens are normalised, too; with a prefix they would match nothing else.
+    names = "|".join(map(re.escape, symbols))
+    start = tokenizers.Regex(rf"{PREFIX_PATTERN}(?!(?:{names})\z)")
+    return [normalizers.Replace(start, _SPACE), spaces]
 
 
 def _decoders(dummy_prefix: bool) -> list[decoders.Decoder]:

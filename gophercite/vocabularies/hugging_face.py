@@ -10,6 +10,7 @@ from typing import Any
 import tokenizers
 
 from gophercite.vocabularies.beginnings import TOKENIZER_JSON, token_before_texts
+from gophercite.vocabularies.conversion import PREFIX_PATTERN
 from gophercite.vocabularies.end_tokens import write_end_tokens
 from gophercite.vocabularies.library_errors import naming_library_errors
 from gophercite.vocabularies.prompt_form import PromptForm
@@ -167,12 +168,20 @@ def _remove_dummy_prefix(settings: dict[str, Any]) -> bool:
             part["prepend_scheme"] = "never"
             part.pop("add_prefix_space", None)  # the name of older files
     normalizer = settings.get("normalizer")
-    prepends = [p for p in _parts(normalizer, "normalizers") if p["type"] == "Prepend"]
-    if prepends:
+    kept = [p for p in _parts(normalizer, "normalizers") if not _prepends(p)]
+    if len(kept) < len(_parts(normalizer, "normalizers")):
         found = True
-        kept = [p for p in _parts(normalizer, "normalizers") if p["type"] != "Prepend"]
         settings["normalizer"] = {"type": "Sequence", "normalizers": kept} if kept else None
     return found
+
+
+def _prepends(part: dict[str, Any]) -> bool:
+    """Whether a part of a normaliser puts a space before the first word."""
+    match part:
+        case {"type": "Replace", "pattern": {"Regex": str(start)}, "content": "\u2581"}:
+            return start.startswith(PREFIX_PATTERN)
+        case _:
+            return part["type"] == "Prepend"
 
 
 def _parts(component: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
@@ -246,17 +255,18 @@ def _bytes_of_tokens(
     result: list[bytes | None] = [None] * size
     for token, id in vocabulary.items():
         if id in added and added[id].special:
-            pass  # special tokens are not text
-        elif byte_level and id in added:
-            result[id] = token.encode("utf-8")  # not in the alphabet for bytes
+            continue  # not text
+        name = added[id].content if id in added else token
+        if byte_level and id in added:
+            result[id] = name.encode("utf-8")  # it isn't written in the alphabet for bytes
         elif byte_level:
             # A token with another character can't come from text; it stays None.
             with contextlib.suppress(UnicodeEncodeError):
-                result[id] = token.translate(byte_characters).encode("latin-1")
-        elif (byte := byte_of_piece(token)) is not None:
+                result[id] = name.translate(byte_characters).encode("latin-1")
+        elif (byte := byte_of_piece(name)) is not None:
             result[id] = bytes([byte])
         else:
-            result[id] = token.replace(_SPACE, " ").encode("utf-8")
+            result[id] = name.replace(_SPACE, " ").encode("utf-8")
     return result
 
 

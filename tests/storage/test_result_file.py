@@ -1,6 +1,7 @@
 """A file of results that grows, and what it refuses to go on with."""
 
 import contextlib
+import os
 import pathlib
 
 import pytest
@@ -28,6 +29,10 @@ def test_two_processes_never_write_one_file(tmp_path: pathlib.Path) -> None:
         (b'{"one": "line, which a tool wrote without a line feed"}', None, "answers.run.json"),
         (b"", b"{", "is not JSON"),
         (b"", b'{"seed": 1}', "seed = 1, not 0"),
+        (b"", b"[0]", r"answers.run.json: expected an object, got the list \[0\]"),
+        (b"", b"[" * 200_000, "answers.run.json: is not JSON"),
+        (b"[" * 200_000 + b"\n", None, "answers.jsonl:1"),
+        (b'{"question_id": "q"}\r{"question_id": "r"}\n', None, "answers.jsonl:1"),
     ],
 )
 def test_a_file_that_can_t_be_gone_on_with_stays_as_it_is(
@@ -40,6 +45,24 @@ def test_a_file_that_can_t_be_gone_on_with_stays_as_it_is(
     with pytest.raises(ResultFileError, match=said):
         ResultFile(path, {"seed": 0})
     assert path.read_bytes() == content
+
+
+def test_files_whose_names_differ_after_the_last_dot_are_of_runs_of_their_own(
+    tmp_path: pathlib.Path,
+) -> None:
+    for temperature in (0.7, 0.9):
+        with ResultFile(tmp_path / f"answers-t{temperature}", {"temperature": temperature}):
+            pass
+    assert (tmp_path / "answers-t0.7.run.json").exists()
+
+
+def test_what_is_no_ordinary_file_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "null", "."):
+        with pytest.raises(ResultFileError, match=f"{tmp_path / name}: is not an ordinary file"):
+            ResultFile(tmp_path / name, {"seed": 0})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["null", "pipe"]
 
 
 def test_half_a_line_is_removed(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,10 @@
 """A folder on a disk is replaced as a whole, or is what it was."""
 
+import ctypes
 import pathlib
+import shutil
+import stat
+import types
 
 import pytest
 
@@ -36,10 +40,56 @@ def test_the_folder_behind_a_link_is_replaced(folder: pathlib.Path, tmp_path: pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "empty", "link"]
 
 
+def test_a_folder_is_exchanged_in_one_step(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a process that is killed at any moment leaves a folder."""
+
+    def killed(self: pathlib.Path, target: pathlib.Path) -> None:
+        raise AssertionError(f"a kill now would leave no folder: {self} became {target}")
+
+    folder.chmod(0o750)
+    monkeypatch.setattr(pathlib.Path, "rename", killed)
+    replace(folder)
+    assert files(folder.parent) == ["model/new"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+
+
+def test_what_a_killed_process_left_is_in_no_other_s_way(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers' processes all have the same few ids."""
+    left = []
+
+    def killed(path: pathlib.Path, ignore_errors: bool) -> None:
+        left.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        replace(folder)
+    assert left[0].name.startswith(".")
+    assert files(left[0]) == ["old"]
+    replace(folder)
+    assert files(folder) == ["new"]
+
+
+def test_a_file_is_not_replaced_by_a_folder(folder: pathlib.Path) -> None:
+    with pytest.raises(OSError, match=r"old: can't be made: Not a directory"):
+        replace(folder / "old")
+    assert files(folder.parent) == ["model/old"]
+
+
+@pytest.mark.parametrize(
+    "library", [object(), types.SimpleNamespace(renameat2=lambda *_: -1)], ids=["none", "refused"]
+)
 @pytest.mark.parametrize("after", [1, 2])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_an_interruption_between_the_renames_leaves_a_folder(
-    after: int, error: type[BaseException], folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+def test_without_such_a_step_an_interruption_between_the_renames_leaves_a_folder(
+    after: int,
+    error: type[BaseException],
+    library: object,
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rename, done = pathlib.Path.rename, []
 
@@ -50,6 +100,7 @@ def test_an_interruption_between_the_renames_leaves_a_folder(
             raise error
         return result
 
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(pathlib.Path, "rename", interrupted)
     with pytest.raises(error):
         replace(folder)

@@ -210,12 +210,13 @@ def test_training_that_cannot_work_is_refused(texts: list[str], size: int) -> No
 
 
 def with_added(content: str, name: str, **rules: bool) -> HuggingFaceVocabulary:
-    """A tokenizer with a further token that is not special, merged from two characters if it has two."""
+    """A tokenizer with a further token, not special; two pieces are merged into it."""
     parts = json.loads(content)
     ids, merges = parts["model"]["vocab"], parts["model"]["merges"]
-    rules = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False) | rules
-    parts["added_tokens"].append({"id": ids.setdefault(name, len(ids)), "content": name, **rules})
-    if len(name) == 2:
+    token = {"id": ids.setdefault(name, len(ids)), "content": name}
+    no_rules = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
+    parts["added_tokens"].append(token | no_rules | rules)
+    if len(name) == 2 and set(name) <= ids.keys():
         merges.insert(0, list(name))
     return HuggingFaceVocabulary(json.dumps(parts))
 
@@ -234,6 +235,12 @@ def test_an_added_token_with_spaces_spells_them() -> None:
         assert_exact(vocabulary, f"{text}\u2581\u2581  {text}")
 
 
+def test_an_added_token_that_is_special_spells_nothing() -> None:
+    vocabulary = with_added(metaspace_json("none"), "<turn>", special=True)
+    assert vocabulary.token_bytes(vocabulary.size - 1) is None
+    assert vocabulary.size - 1 not in vocabulary.encode("A <turn>")
+
+
 @pytest.mark.parametrize("name", ["\u2581", "<0xE2>"])
 def test_an_added_token_may_be_a_piece_that_stands_for_something_else(name: str) -> None:
     vocabulary = with_added(metaspace_json("none"), name)
@@ -247,18 +254,6 @@ def test_what_a_tokenizer_changes_leaves_the_rest_of_a_text_whole() -> None:
     text = f"{page} ]% {page}"
     assert_exact(vocabulary, text)
     assert len(vocabulary.encode(text)) < 2 * len(vocabulary.encode(page)) + 40
-
-
-def test_a_model_reads_the_same_when_it_comes_back_as_a_tokenizer_json(
-    tmp_path: pathlib.Path,
-) -> None:
-    trained("bpe").export(tmp_path)
-    (tmp_path / "tokenizer.model").unlink()
-    again = load_vocabulary(tmp_path)
-    for text in (" %<It stands in the harbour.>%(Ormsby)%[salt  yards]%", *TEXTS):
-        assert again.encode(text) == trained("bpe").encode(text)
-    every = range(again.size)
-    assert [again.token_bytes(i) for i in every] == [trained("bpe").token_bytes(i) for i in every]
 
 
 def test_a_tokenizer_that_drops_merges_at_random_does_not_do_so_here() -> None:
