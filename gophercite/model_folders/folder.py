@@ -58,6 +58,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.storage import files_in, is_remote, local_copy, whole_folder
 from gophercite.storage.checkpoint_steps import CHECKPOINTS
+from gophercite.storage.paths import storage_path
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 from gophercite.vocabularies.end_tokens import check_end_tokens
 
@@ -199,7 +200,7 @@ def begin_loading(
     Raises:
       ModelFolderError, CheckpointError: as from `load_model`, for all else.
     """
-    root = epath.Path(folder)
+    root = storage_path(folder)
     description = read_description(root)
     config = description.config
     if param_dtype is not None:
