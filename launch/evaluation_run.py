@@ -10,6 +10,7 @@ import gin
 import jax
 from etils import epath
 from evaluation_settings import Evaluation
+from question_files import training_questions
 
 from gophercite.answering.loading import inference_partitioner, load_models, spans_processes
 from gophercite.decoding.rerank import Scorer
@@ -80,9 +81,14 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
       ValueError: there are no questions, or every one was declined.
     """
     report = Report()
-    questions = evaluation.read_questions(report)
-    if report.skipped or report.unknown_fields:
-        print(f"{evaluation.questions}: {report}", file=sys.stderr)
+    try:
+        questions = evaluation.read_questions(report)
+    finally:
+        if report.skipped or report.unknown_fields:
+            print(f"{evaluation.questions}: {report}", file=sys.stderr)
+    # Read before anything is sampled, which may take hours: they may be refused.
+    train = training_questions(evaluation.train)
+    splits = overlap_splits(questions, train) if evaluation.train else {}
     if evaluation.model is None:
         systems = judge_baselines(questions, evaluation.claims)
         title = f"Baselines on {evaluation.questions}"
@@ -111,11 +117,15 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     outcomes = [Outcome(q, read_answer(q, lines[q.id], *rules)) for q in questions]
     if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
-    return _results(evaluation, model, run, outcomes)
+    return _results(evaluation, model, run, outcomes, splits)
 
 
 def _results(
-    evaluation: Evaluation, model: Model, run: dict[str, Any], outcomes: Sequence[Outcome]
+    evaluation: Evaluation,
+    model: Model,
+    run: dict[str, Any],
+    outcomes: Sequence[Outcome],
+    splits: Mapping[str, frozenset[str]],
 ) -> Results:
     """Judges the answers that count, and the baselines on the same questions."""
     answered = [outcome.question for outcome in outcomes if outcome.samples]
@@ -129,8 +139,7 @@ def _results(
         triples = [sample.judgement.triples for sample in best]
         citations = citation_quality(triples, EntailmentServer(evaluation.nli))
     sections = []
-    if evaluation.train:
-        splits = overlap_splits(answered, evaluation.read_training_questions())
+    if splits:
         judged = [(sample.question.id, sample.judgement) for sample in best]
         text = ["By the overlap of the question and its answers with the training data."]
         sections.append(Section("Overlap", text, [overlap_table(splits, judged)]))

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import pathlib
-import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
@@ -13,19 +12,36 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.evaluation.answer_log import AskingSettings
 from gophercite.evaluation.metrics import ClaimRule
 from gophercite.evaluation.question_prompts import PromptSettings
+from gophercite.few_shot.examples import SHORT
 from gophercite.few_shot.prompting import FewShotSettings, Style
 from gophercite.model_folders.folder import Model
 from gophercite.prompts import usual_prompt_tokens
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.run_boundaries import Boundaries
-from gophercite.records import Question, Report, read
+from gophercite.records import Hit, Question, Report, read
+from gophercite.reports.figure_sections import FIGURES
 from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage import is_remote
+from gophercite.storage.json_fields import RecordError
+from gophercite.storage.overwriting import refuse_overwriting
+from gophercite.storage.paths import storage_path
 
-# Endings of the files of JSON lines that an evaluation writes, as its questions may be.
-_WRITTEN = (".jsonl", "_samples.jsonl", "_claims.jsonl")
+# Endings of the files that an evaluation writes.
+WRITTEN = (
+    ".md",
+    ".html",
+    ".json",
+    ".jsonl",
+    "_samples.jsonl",
+    "_claims.jsonl",
+    *(f"_{name}.png" for name in FIGURES),
+)
+# Settings that mean something for the baselines alone; all others say how a model is asked.
+_OF_BASELINES = {"questions", "index", "limit", "output", "claims", "strict", "examples"}
+_LARGEST = (1 << 31) - 1  # the largest 32-bit integer, as arrays use
+_LARGEST_SEED = (1 << 32) - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,19 +118,27 @@ class Evaluation:
         """Refuses impossible settings, before anything is read.
 
         Raises:
-          ValueError: a setting is out of range, there is nothing to score, or the results would
-            overwrite the questions.
+          ValueError: a setting is out of range or needs a model, there is nothing to score, or the
+            results would overwrite a file that is read.
         """
-        for name in ("limit", "batch_size", "max_prompt_tokens", "samples", "model_parallel"):
+        counts = ("limit", "batch_size", "max_tokens", "max_prompt_tokens", "samples")
+        for name in (*counts, "model_parallel"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}: must be at least 1")
-        written = {posixpath.normpath(f"{self.output}{suffix}") for suffix in _WRITTEN}
-        for name in (self.questions, *self.train):
-            if self.output is not None and posixpath.normpath(name) in written:
-                raise ValueError(f"output = {self.output!r} would overwrite {name}: name another")
-        if self.model is None and not self.baselines:
-            raise ValueError("there is nothing to score: give a model, or ask for the baselines")
+            if value is not None and not 1 <= value <= _LARGEST:
+                raise ValueError(f"{name} is {value}: must be from 1 to {_LARGEST}")
+        if self.examples < 0:
+            raise ValueError(f"examples is {self.examples}: must be at least 0")
+        if not 0 <= self.seed <= _LARGEST_SEED:
+            raise ValueError(f"seed is {self.seed}: must be from 0 to {_LARGEST_SEED}")
+        most = len(SHORT)  # all styles have as many examples
+        if self.few_shot is not None and not 0 <= self.shots <= most:
+            raise ValueError(f"shots is {self.shots}: must be from 0 to {most}")
+        if self.output is not None:
+            read_from = [self.questions, *self.train, *filter(None, [self.index])]
+            prefix = storage_path(self.output)
+            refuse_overwriting((f"{prefix}{ending}" for ending in WRITTEN), read_from)
+        if self.model is None:
+            self._refuse_what_needs_a_model()
         if self.choose not in (None, *get_args(Choice)):
             raise ValueError(f"choose is {self.choose!r}: must be one of {get_args(Choice)}")
         if self.claims not in get_args(ClaimRule):
@@ -139,6 +163,20 @@ class Evaluation:
                 "and end"
             )
         self.asking(None)
+
+    def _refuse_what_needs_a_model(self) -> None:
+        if not self.baselines:
+            raise ValueError("there is nothing to score: give a model, or ask for the baselines")
+        ignored = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in _OF_BASELINES and value != field.default:
+                no = "no-" if value is False else ""
+                ignored.append(f"--{no}{field.name.replace('_', '-')}")
+        if ignored:
+            raise ValueError(
+                f"without --model, only baselines are scored: leave {', '.join(ignored)} out"
+            )
 
     @property
     def choice(self) -> Choice:
@@ -178,10 +216,12 @@ class Evaluation:
         """The questions with their pages.
 
         Args:
-          report: counts and names the bad lines.
+          report: counts and names the bad lines, and the questions whose pages the index lacks.
 
         Raises:
-          ValueError: there are no questions, two share an id, or the index lacks a page.
+          ValueError: there are no questions, two share an id, or one has search results, whose
+            pages are in an index, and none was given.
+          RecordError: `strict`, and a line is bad or the index lacks a page.
           FileNotFoundError: a file is missing, including those of training questions.
         """
         for file in self.train:
@@ -191,6 +231,7 @@ class Evaluation:
         if self.limit is not None and self.limit < len(questions):
             spread = (number * len(questions) // self.limit for number in range(self.limit))
             questions = [questions[place] for place in spread]
+        questions = list(self._with_pages(questions, report))
         if not questions:
             raise ValueError(f"{self.questions} has no question that could be asked")
         ids: set[str] = set()
@@ -198,16 +239,34 @@ class Evaluation:
             if question.id in ids:
                 raise ValueError(f"{self.questions}: two questions have the id {question.id!r}")
             ids.add(question.id)
+        return questions
+
+    def _with_pages(self, questions: Sequence[Question], report: Report) -> Iterator[Question]:
         if self.index is None:
-            return questions
+            for question in questions:
+                self._refuse_snippets(question)
+            yield from questions
+            return
         with DocumentIndex(self.index) as index:
             page = functools.cache(index.document)
-            return [with_pages(question, page) for question in questions]
+            for question in questions:
+                try:
+                    yield with_pages(question, page)
+                except RecordError as error:
+                    problem = f"{error.problem} (question {question.id!r})"
+                    named = RecordError(problem, error.field, self.questions)
+                    if self.strict:
+                        raise named from None
+                    report.read -= 1
+                    report.skip(named)
 
-    def read_training_questions(self) -> Iterator[Question]:
-        """The questions of the training data; bad lines are skipped."""
-        for path in self.train:
-            yield from read(path, Question)
+    def _refuse_snippets(self, question: Question) -> None:
+        for source in question.documents:
+            if isinstance(source, Hit):
+                raise ValueError(
+                    f"{self.questions}: question {question.id!r}: page {source.id!r} has a snippet "
+                    "but no text; give the --index that holds the page"
+                )
 
 
 gin.external_configurable(Evaluation, module="gophercite")

@@ -40,6 +40,8 @@ def _run(flags: argparse.Namespace) -> None:
     import jax
 
     keep_compiled_programs()
+    from question_files import training_questions
+
     from data_pipelines.short_answers import browsed_texts, extraction_prompt
     from gophercite import records
     from gophercite.browser.episodes import read_episodes
@@ -49,14 +51,17 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.prompts import encode_text
     from gophercite.records import Question
     from gophercite.reports.extraction import extraction_lines, extraction_section
+    from gophercite.storage.overwriting import refuse_overwriting
 
+    inputs = [flags.questions, *(flags.train or []), *flags.episodes]
+    refuse_overwriting([flags.output], inputs)
     report = records.Report()
     questions = [q for q in records.read(flags.questions, Question, report=report) if q.answers]
     if not questions:
         raise ValueError(f"{flags.questions}: no question has accepted answers")
     train = None
     if flags.train:
-        train = [q for path in flags.train for q in records.read(path, Question, report=report)]
+        train = list(training_questions(flags.train))
     episodes = (e for path in flags.episodes for e in read_episodes(path, report=report))
     browsed = browsed_texts(episodes)
     model = load_model(flags.model)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,11 +29,12 @@ from gophercite.monitoring.progress import Progress
 from gophercite.records import Document, FoundDocument, Question, Report, read
 from gophercite.records.answers import answer_to_json
 from gophercite.retrieval.contexts import SearchResult
+from gophercite.retrieval.engine import parse_query
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.index_file import IndexFileError
 from gophercite.retrieval.search_results import with_pages
 from gophercite.storage.json_fields import in_one_line
-from gophercite.storage.result_file import ResultFile
+from gophercite.storage.result_file import ResultFile, ResultFileError, read_results
 from gophercite.text.counting import counted
 
 # Errors that users cause, reported in one line.
@@ -54,12 +55,15 @@ def run(flags: argparse.Namespace) -> None:
         questions = _read_questions(flags)
         index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
         answerer = _answerer(flags)
-        answers, done = _opened(stack, flags, answerer)
+        answers, done = _opened(stack, flags, answerer, questions)
         _answer_all(questions, answerer, index, answers, done, flags)
 
 
 def _opened(
-    stack: contextlib.ExitStack, flags: argparse.Namespace, answerer: Answerer
+    stack: contextlib.ExitStack,
+    flags: argparse.Namespace,
+    answerer: Answerer,
+    questions: Sequence[Question],
 ) -> tuple[ResultFile | None, frozenset[str]]:
     """The file of answers, which only the first process has, and the ids that are in it.
 
@@ -70,6 +74,7 @@ def _opened(
     if jax.process_index() == 0:
         try:
             answers = stack.enter_context(ResultFile(flags.output, _describe(flags, answerer)))
+            _refuse_other_questions(flags.output, questions)
         except (OSError, ValueError) as error:
             problem = error
     had = [] if answers is None else sorted(answers.done)
@@ -77,6 +82,47 @@ def _opened(
     if refused is not None:
         raise problem or ValueError(f"process 0: {refused}")
     return answers, frozenset(done)
+
+
+def _refuse_other_questions(output: str, questions: Sequence[Question]) -> None:
+    """Raises for an answer that is in the file, but to another question with the same id.
+
+    What can be compared is what an answer holds: its question, and the pages that it quotes.
+
+    Raises:
+      ResultFileError: it is to another question, or quotes what isn't in the question's pages.
+    """
+    asked = {question.id: question for question in questions}
+    for line in read_results(output):
+        question = asked.get(line["question_id"])
+        problem = None if question is None else _other_question(line, question)
+        if problem is not None:
+            raise ResultFileError(
+                f"{output}: the answer to question {line['question_id']!r} {problem}; write to "
+                "another file"
+            )
+
+
+def _other_question(line: Mapping[str, Any], question: Question) -> str | None:
+    """Why a line is not an answer to a question; None if it may be."""
+    answered = line.get("question")
+    # A model gets a question without filters; a question that could not be asked is as it was.
+    if answered not in (question.question, parse_query(question.question).text):
+        return f"is to {_beginning(answered)}, not {_beginning(question.question)}"
+    given = {page.id: page for page in question.documents}
+    citations = line.get("answer")
+    for citation in citations if given and isinstance(citations, list) else []:
+        id = citation.get("document") if isinstance(citation, dict) else None
+        page = given.get(id) if isinstance(id, str) else None
+        if page is None:
+            return f"quotes a page {_beginning(id)}, which isn't one of its pages"
+        if isinstance(page, Document) and citation.get("sha256") != page.sha256:
+            return f"quotes a page {_beginning(id)} with another text"
+    return None
+
+
+def _beginning(text: object) -> str:
+    return repr(text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}…")
 
 
 def _answer_all(

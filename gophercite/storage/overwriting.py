@@ -27,7 +27,7 @@ def refuse_overwriting(
         for each in (place, *place.parents):
             if each in read:
                 raise ValueError(
-                    f"{path}: is read ({read[each]}) and would be overwritten; write elsewhere"
+                    f"{path} would overwrite {read[each]}, which is read: choose another output"
                 )
 
 

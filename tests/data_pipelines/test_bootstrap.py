@@ -137,7 +137,7 @@ def test_the_command_writes_rated_answers(
     assert "1 refused: malformed" in printed.out
     assert "samples.jsonl:3: field 'question_id'" in printed.err
     assert bootstrap.main([files[0], files[1], files[1], "--style", "short", *index_flag]) == 1
-    assert f"bootstrap: {files[1]}: is read" in capsys.readouterr().err
+    assert f"bootstrap: {files[1]} would overwrite" in capsys.readouterr().err
     gone = records.Question("gone", "Why?", "test", (Hit("none", "x"),))
     records.write(
         tmp_path / "questions.jsonl", [gone, records.Question("q", "When?", "test", hits)]

@@ -18,7 +18,7 @@ from typing import get_args
 import jax
 import pytest
 from entailment import entailment_server
-from evaluation_settings import Evaluation
+from evaluation_settings import WRITTEN, Evaluation
 from vocabulary_fixtures import trained
 
 from data_pipelines import bootstrap
@@ -197,6 +197,9 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     assert "citation recall %" in report
     assert re.search(r"\| question overlap +\| 1 ", report)
     assert "nearer to a right answer" in report
+    written = {path.name.removeprefix("out") for path in tmp_path.glob("out*") if path.is_file()}
+    assert "_coverage.png" in written
+    assert written <= set(WRITTEN)
     (claim,) = (json.loads(line) for line in (tmp_path / "out_claims.jsonl").open())
     assert claim["incorrect_answers"] == ["never"]
 
@@ -226,18 +229,127 @@ def test_baselines_need_no_model(
 
 @pytest.mark.parametrize(
     ("file", "output"),
-    [("asked.jsonl", "asked"), ("x_samples.jsonl", "y/../x"), ("y/../asked.jsonl", "asked")],
+    [
+        ("asked.jsonl", "asked"),
+        ("x_samples.jsonl", "y/../x"),
+        ("y/../asked.jsonl", "asked"),
+        ("asked.json", "asked/"),
+        ("asked.md", "link/asked"),
+        ("{folder}/asked.html", "asked"),
+        ("asked.jsonl", "{folder}/asked"),
+        ("link/asked.jsonl", "asked"),
+        ("pointer", "asked"),
+    ],
 )
-def test_answers_are_not_written_over_the_questions(
-    file: str, output: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+def test_results_are_not_written_over_the_questions(
+    file: str,
+    output: str,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "y").mkdir()
-    records.write(tmp_path / file, [question(0)])
-    before = (tmp_path / file).read_bytes()
-    files = ["--questions", f"{tmp_path}/{file}", "--output", f"{tmp_path}/{output}"]
-    assert runpy.run_path(str(SCRIPT))["main"](files) == 1
-    assert f"would overwrite {tmp_path}/{file}" in capsys.readouterr().err
-    assert (tmp_path / file).read_bytes() == before
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "pointer").symlink_to("asked.jsonl")
+    file, output = (each.format(folder=tmp_path) for each in (file, output))
+    records.write(file, [question(0)])
+    records.write("others.jsonl", [question(1)])
+    before = pathlib.Path(file).read_bytes()
+    for inputs in (["--questions", file], ["--questions", "others.jsonl", "--train", file]):
+        assert run(*inputs, "--model", tmp_path, "--output", output) == 1
+        assert f" would overwrite {file}, which is read" in capsys.readouterr().err
+    assert pathlib.Path(file).read_bytes() == before
+
+
+def test_objects_of_a_bucket_are_told_apart_by_name() -> None:
+    """And no file system is asked about them."""
+    with pytest.raises(ValueError, match=r"would overwrite gs://bucket//test\.jsonl"):
+        Evaluation("gs://bucket//test.jsonl", output="gs://bucket/test")
+    Evaluation("gs://bucket/test.jsonl", output="gs://other/test")
+    Evaluation("bucket/test.jsonl", output="gs://bucket/test")
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", '{"id": "c", "prompt": "a", "completion": "b"}\n'])
+def test_training_questions_none_of_which_can_be_read_are_refused(
+    content: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compared with them, every question would be new."""
+    records.write(tmp_path / "questions.jsonl", [question(0)])
+    (tmp_path / "train.jsonl").write_text(content)
+    files = ["--questions", tmp_path / "questions.jsonl", "--train", tmp_path / "questions.jsonl"]
+    assert run(*files, tmp_path / "train.jsonl", "--model", tmp_path) == 1
+    *skipped, refusal = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/train.jsonl: has no question that can be used" in refusal
+    assert bool(content) == any(f"{tmp_path}/train.jsonl:1: " in line for line in skipped)
+
+
+def test_bad_lines_of_training_questions_are_named(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    records.write(path, [question(0)])
+    (tmp_path / "train.jsonl").write_text(path.read_text() + "{}\n")
+    # Training questions are read before the model, which this folder isn't.
+    assert run("--questions", path, "--train", tmp_path / "train.jsonl", "--model", tmp_path) == 1
+    said = capsys.readouterr().err
+    assert "train.jsonl: 1 record read, 1 skipped" in said
+    assert f"{tmp_path}/train.jsonl:2: " in said
+
+
+def test_search_results_without_their_pages_are_not_scored(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [
+        Question(f"q{number}", "When?", "test", (Hit(page, "Its lighthouse"),), ("1874",))
+        for number, page in enumerate(("o", "gone"))
+    ]
+    path = tmp_path / "questions.jsonl"
+    records.write(path, found)
+    for more in ([], ["--model", tmp_path]):
+        assert run("--questions", path, *more) == 1
+        printed = capsys.readouterr()
+        assert "question 'q0': page 'o' has a snippet but no text; give the --index" in printed.err
+        assert not printed.out
+
+    with DocumentIndex(tmp_path / "corpus.db", write=True) as index:
+        index.add([Document("o", "Ormsby", "Its lighthouse was built in 1874.")])
+    given = ["--questions", path, "--index", tmp_path / "corpus.db"]
+    problem = f"{path}: field 'documents': the index has no page 'gone' (question 'q1')"
+    assert run(*given) == 0
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == [f"{path}: 1 record read, 1 skipped", problem]
+    assert re.search(r"\| first sentence +\| 1 ", printed.out)
+    assert run(*given, "--strict") == 1
+    assert capsys.readouterr().err == f"eval: {problem}\n"
+    records.write(path, found[1:])
+    assert run(*given) == 1
+    assert [problem, f"eval: {path} has no question that could be asked"] == (
+        capsys.readouterr().err.splitlines()[1:]
+    )
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "--nli=http://localhost",
+        "--train=README.md",
+        "--samples=2",
+        "--few-shot=long",
+        "--constrained",
+        "--no-claim-in-quote",
+        "--gin.Evaluation.seed=1",
+    ],
+)
+def test_what_a_model_would_do_is_not_asked_of_baselines(
+    setting: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.write(tmp_path / "questions.jsonl", [question(0)])
+    assert run("--questions", tmp_path / "questions.jsonl", setting) == 1
+    printed = capsys.readouterr()
+    flag = setting.partition("=")[0].replace("--gin.Evaluation.", "--")
+    assert f"eval: without --model, only baselines are scored: leave {flag} out" in printed.err
+    assert not printed.out
 
 
 def test_claims_that_contain_an_answer_may_count_without_asking_again(
@@ -382,6 +494,14 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         (["--boundaries", "sentences"], 1, "boundaries need constrained"),
         (["--gin.Evaluation.claims='like'"], 1, "claims is 'like': must be one of"),
         (["--choose", "rouge"], 1, "choose = 'rouge' needs few_shot = 'long'"),
+        (["--seed", "9" * 20], 1, f"seed is {'9' * 20}: must be from 0 to 4294967295"),
+        (["--batch-size", "9" * 20], 1, f"batch_size is {'9' * 20}: must be from 1 to"),
+        (["--max-tokens", "9" * 20], 1, f"max_tokens is {'9' * 20}: must be from 1 to"),
+        (["--max-tokens", "0"], 1, "max_tokens is 0: must be from 1 to"),
+        (["--examples=-1"], 1, "examples is -1: must be at least 0"),
+        (["--seed=-1"], 1, "seed is -1: must be from 0 to 4294967295"),
+        (["--few-shot", "long", "--shots", "9"], 1, "eval: shots is 9: must be from 0 to 5"),
+        (["--few-shot", "long", "--shots=-1"], 1, "eval: shots is -1: must be from 0 to 5"),
         (["--train", "missing.jsonl"], 1, "eval: missing.jsonl: there is no such file"),
         (
             ["--gin_file=gin_configs/evaluation/paper.gin", "--gin.REWARD_MODEL=nowhere"]

@@ -139,7 +139,22 @@ def test_what_cannot_be_extracted_is_one_line(
     common = ["--model", str(tmp_path), "--output", str(tmp_path / "out.jsonl")]
     assert extract_answers.main([*common, "--questions", str(tmp_path / "q.jsonl")]) == 1
     assert "no question has accepted answers" in capsys.readouterr().err
+    asked = tmp_path / "asked.jsonl"
+    records.write(asked, QUESTIONS)
+    (tmp_path / "train.jsonl").write_text("{}\n")
+    train = ["--train", str(asked), str(tmp_path / "train.jsonl")]
+    assert extract_answers.main([*common, "--questions", str(asked), *train]) == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/train.jsonl:1: " in said
+    assert f"extract_answers: {tmp_path}/train.jsonl: has no question that can be used" in said
+    (tmp_path / "link").symlink_to(tmp_path)
+    others = ["--questions", str(tmp_path / "q.jsonl")]
+    for inputs in (["--questions", str(asked)], [*others, "--train", str(asked)]):
+        for output in (asked, tmp_path / "link" / "asked.jsonl"):
+            command = ["--model", str(tmp_path), *inputs, "--output", str(output)]
+            assert extract_answers.main(command) == 1
+            assert f"{output} would overwrite {asked}, which is read" in capsys.readouterr().err
     (tmp_path / "lines.jsonl").write_text('{"question_id": "q"}\n')
     report = ["--output", str(tmp_path / "r"), "--short-answers", f"a={tmp_path / 'lines.jsonl'}"]
     assert browse_report.main(report) == 1
-    assert "lines.jsonl:1: is not a line of short answers" in capsys.readouterr().err
+    assert "lines.jsonl:1: field 'exact_match': is missing" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Batches of questions, ended at any moment and gone on with."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -132,6 +133,27 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
         said = capsys.readouterr().err
         assert setting in said
         assert "Traceback" not in said
+
+    # Nor are they the answers to other questions, or from other pages, with the same ids.
+    other = tmp_path / "other.jsonl"
+    before = whole.read_bytes()
+    burned = dataclasses.replace(PAGES[2], text=PAGES[2].text + " It was rebuilt.")
+    for changed, problem in (
+        ({"question": "Who built mill 2?"}, "'When did mill 2 burn?', not 'Who built mill 2?'"),
+        ({"documents": (burned,)}, "quotes a page 'p2' with another text"),
+        ({"documents": (PAGES[1],)}, "quotes a page 'p2', which isn't one of its pages"),
+    ):
+        third = dataclasses.replace(QUESTIONS[2], **changed)
+        records.write(other, [*QUESTIONS[:2], third, *QUESTIONS[3:]])
+        assert run(command, whole, "--questions", str(other)) == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith(f"infer: {whole}: the answer to question 'q2' ")
+        assert problem in said
+    assert whole.read_bytes() == before
+    # A model is asked without the filters of a search.
+    third = dataclasses.replace(QUESTIONS[2], question=f"{QUESTIONS[2].question}  -site:a.org")
+    records.write(other, [*QUESTIONS[:2], third, *QUESTIONS[3:]])
+    assert run(command, whole, "--questions", str(other)) == 0
 
 
 def test_more_devices_than_there_are_are_refused(
