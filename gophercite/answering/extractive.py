@@ -100,7 +100,8 @@ def relevance(question: str, page: Document, start: int, end: int) -> float:
 
 
 def _stems(text: str, without: frozenset[str] = frozenset()) -> set[str]:
-    return {word[:_STEM] for word in _WORD.findall(text.lower()) if word not in without}
+    folded = text.replace("İ", "i").lower()  # as `tfidf.words` does
+    return {word[:_STEM] for word in _WORD.findall(folded) if word not in without}
 
 
 def why_nothing(found: FoundPages, left_out: list[LeftOut]) -> str:

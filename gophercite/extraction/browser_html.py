@@ -8,7 +8,7 @@ import trafilatura
 
 from gophercite.extraction.article_lines import of_article
 from gophercite.extraction.html_lines import Line, LineLink, lines_of
-from gophercite.extraction.html_text import parse, title_of
+from gophercite.extraction.html_text import is_deep, is_whole, parse, title_of
 
 # With more elements trafilatura would take tens of seconds: it takes 0.15 ms per element.
 _MOST_ELEMENTS = 30_000
@@ -23,6 +23,7 @@ class LinkedHtml(NamedTuple):
       links: links in the text, in order, with their addresses as the page gives them.
       anchors: anchor names with their offsets; if a name occurs twice, the first one counts.
       base: the base address that the page declares; empty if it declares none.
+      is_whole: whether all of the page was read.
     """
 
     title: str
@@ -30,6 +31,7 @@ class LinkedHtml(NamedTuple):
     links: tuple[LineLink, ...]
     anchors: tuple[tuple[str, int], ...]
     base: str
+    is_whole: bool = True
 
 
 def read(page: str, *, whole: bool = False) -> LinkedHtml:
@@ -38,19 +40,21 @@ def read(page: str, *, whole: bool = False) -> LinkedHtml:
     Args:
       page: HTML.
       whole: return everything that a reader sees, as `html_text.full` does. This is also what a
-        page gives that has no recognisable article, or too many elements to look for one.
+        page gives that has no recognisable article, or elements too many or too deep to look for
+        one.
     """
     tree = parse(page)
     if tree is None:
         return LinkedHtml("", "", (), (), "")
     lines = lines_of(tree, for_browser=True)
-    if not whole and sum(1 for _ in tree.iter()) <= _MOST_ELEMENTS:
+    if not whole and sum(1 for _ in tree.iter()) <= _MOST_ELEMENTS and not is_deep(tree):
         # On a copy: trafilatura may change the tree, which the lines' elements belong to.
         article = trafilatura.extract(copy.deepcopy(tree), include_comments=False)
         lines = of_article(lines, article) if article else lines
     bases = tree.xpath("//base/@href")
     text, links, anchors = _joined(lines)
-    return LinkedHtml(title_of(tree), text, links, anchors, str(bases[0]) if bases else "")
+    base = str(bases[0]) if bases else ""
+    return LinkedHtml(title_of(tree), text, links, anchors, base, is_whole(tree))
 
 
 def _joined(

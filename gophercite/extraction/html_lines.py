@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import lxml.etree
@@ -26,9 +27,10 @@ _PARAGRAPHS = frozenset(
     """)
 )
 _LINES = frozenset(
-    _NAME.findall("br caption dd div dt figcaption legend li summary tbody tfoot thead tr")
+    _NAME.findall("br caption dd div dt figcaption legend li summary tbody td tfoot th thead tr")
 )
 _CELLS = frozenset({"td", "th"})
+_LONGEST_CELL = 200  # characters of a cell of several lines that is part of its row's line
 
 # What a reader of the page doesn't see, or sees on every page of the site.
 _SKIPPED = frozenset(
@@ -78,6 +80,9 @@ class Line:
 
 def lines_of(tree: lxml.html.HtmlElement, *, for_browser: bool = False) -> list[Line]:
     """Returns the lines of a page; each table row is one line, its cells separated by ` | `.
+
+    Tables also lay out pages. So a row keeps the lines of its cells if only one of them has text,
+    or if one has several lines with over 200 characters; and a table within a row divides it.
 
     Args:
       tree: the page's tree.
@@ -151,6 +156,19 @@ def _is_shown_twice(element: lxml.html.HtmlElement) -> bool:
     return element.tag in _SHOWN_TWICE
 
 
+@dataclasses.dataclass
+class _Row:
+    """A table row that has not ended.
+
+    Attributes:
+      gap: what separates it from the line before.
+      cells: for each of its cells, the number of lines before it.
+    """
+
+    gap: str
+    cells: list[int] = dataclasses.field(default_factory=list)
+
+
 class _Writer:
     """Assembles the pieces of a page's text into lines, following their elements."""
 
@@ -163,6 +181,7 @@ class _Writer:
         self._marker = ""  # of a list item whose first line is still to come
         self._numbers: list[int | None] = []  # next number in each open list; None: no numbers
         self._preformatted = self._cells = 0
+        self._rows: list[_Row | None] = [None]  # of each open table, and outside of tables
         self._element: lxml.html.HtmlElement | None = None  # where the current line begins
         self._scripts: list[str] = []  # marks of scripts whose text is still to come
         self._link: lxml.html.HtmlElement | None = None
@@ -173,12 +192,18 @@ class _Writer:
 
     def start(self, element: lxml.html.HtmlElement) -> None:
         tag = element.tag
-        if tag in _CELLS:
-            if any(piece.strip() for piece in self._pieces):
-                self._append("| " if self._pieces[-1].endswith(" ") else " | ")
-            self._cells += 1
+        if tag == "table":  # what is before it in its cell is of the row
+            self._break(tag)
+        if tag in ("table", "tr"):
+            self._end_row()
         self._break(tag)
-        if tag in ("ul", "ol"):
+        if tag == "table":
+            self._rows.append(None)
+        elif tag in _CELLS:
+            self._cells += 1
+            row = self._rows[-1] = self._rows[-1] or _Row(self._gap)
+            row.cells.append(len(self._lines))
+        elif tag in ("ul", "ol"):
             self._numbers.append(
                 _first_number(element) if tag == "ol" and self._for_browser else None
             )
@@ -187,7 +212,11 @@ class _Writer:
         self._preformatted += tag == "pre"
 
     def end(self, tag: str) -> None:
+        if tag in ("table", "tr"):
+            self._end_row()
         self._break(tag)
+        if tag == "table":
+            self._rows.pop()
         self._preformatted -= tag == "pre"
         self._cells -= tag in _CELLS
         if tag in ("ul", "ol") and self._numbers:
@@ -236,6 +265,7 @@ class _Writer:
 
     def lines(self) -> list[Line]:
         self._break("body")
+        self._end_row()
         if self._waiting and self._lines:  # anchors at the end of the page
             last = self._lines[-1]
             anchors = [*last.anchors, *((name, len(last.text)) for name in self._waiting)]
@@ -262,6 +292,24 @@ class _Writer:
                 self._links.append(LineLink(self._link_start, self._length, address))
             self._link = None
         self._link_start = None
+
+    def _end_row(self) -> None:
+        """Joins the lines of the current row's cells, all of them or where cells have only one."""
+        row, self._rows[-1] = self._rows[-1], None
+        if row is None or row.cells[0] == len(self._lines):
+            return
+        ends = [*row.cells, len(self._lines)]
+        cells = [self._lines[a:b] for a, b in itertools.pairwise(ends)]
+        if sum(map(bool, cells)) == 1:  # empty cells before a text are only space
+            cells = list(itertools.dropwhile(lambda cell: not cell, cells))
+            if _has_lines(cells[0]):
+                return
+        del self._lines[row.cells[0] :]
+        if any(map(_keeps_lines, cells)):
+            self._lines += _partly_joined(cells)
+        else:
+            self._lines.append(dataclasses.replace(_joined(cells), gap=row.gap))
+            self._gap = "\n"
 
     def _break(self, tag: str) -> None:
         """Ends the line if the element begins or ends one."""
@@ -298,6 +346,64 @@ class _Writer:
         self._length = 0
         self._element = None
         self._links = []
+
+
+def _has_lines(cell: Sequence[Line]) -> bool:
+    return len(cell) > 1 or any("\n" in line.text for line in cell)  # preformatted
+
+
+def _keeps_lines(cell: Sequence[Line]) -> bool:
+    return _has_lines(cell) and (
+        any("\n" in line.text for line in cell)
+        or sum(len(line.text) for line in cell) > _LONGEST_CELL
+    )
+
+
+def _partly_joined(cells: Sequence[Sequence[Line]]) -> list[Line]:
+    """The lines of a row that keeps them, without the breaks between cells of one line."""
+    lines: list[Line] = []
+    row: list[Sequence[Line]] = []
+    for cell in cells:
+        if cell and _has_lines(cell):
+            if row and not _begins_block(cell[0]):
+                lines += (_joined([*row, cell[:1]]), *cell[1:])
+            else:
+                lines += (*([_joined(row)] if row else []), *cell)
+            row = []
+        elif cell:
+            row.append(cell)
+    return [*lines, _joined(row)] if row else lines
+
+
+def _begins_block(line: Line) -> bool:
+    """Whether a line in a table cell begins in an element that begins a line."""
+    place = line.element
+    while place is not None and place.tag not in _CELLS:
+        if place.tag in _PARAGRAPHS or place.tag in _LINES:
+            return True
+        place = place.getparent()
+    return False
+
+
+def _joined(cells: Sequence[Sequence[Line]]) -> Line:
+    """One line of the lines of these cells, of which at least one has some."""
+    texts: list[str] = []
+    links: list[LineLink] = []
+    anchors: list[tuple[str, int]] = []
+    length = 0
+    for number, cell in enumerate(cells):
+        if number:
+            texts.append("|")
+            length += 2
+        for line in cell:
+            texts.append(line.text)
+            links += (LineLink(a + length, b + length, link) for a, b, link in line.links)
+            anchors += ((name, place + length) for name, place in line.anchors)
+            length += len(line.text) + 1
+    first = next(line for cell in cells for line in cell)
+    return dataclasses.replace(
+        first, text=" ".join(texts), links=tuple(links), anchors=tuple(anchors)
+    )
 
 
 def _normalised(line: Line) -> Line:

@@ -19,25 +19,31 @@ _CONTROLS = re.compile(
 )
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 
+# In deeper pages trafilatura fails, or takes minutes: much of it takes quadratic time in the depth.
+_DEEPEST_ARTICLE = 256
+
 
 class Html(NamedTuple):
-    """A page's title, empty if it has none, and its text."""
+    """A page's title, empty if it has none, its text, and whether all of the page was read."""
 
     title: str
     text: str
+    is_whole: bool = True
 
 
 def article(page: str) -> Html:
     """Returns the main text of a page by trafilatura, without menus, advertisements and comments.
 
     Much of the content of infoboxes and tables is left out too. A page without a recognisable
-    article gives its full text.
+    article, or with more than 256 nested elements, gives its full text.
     """
     tree = parse(page)
     if tree is None:
         return Html("", "")
-    found = trafilatura.extract(tree, include_comments=False, include_tables=True)
-    return Html(title_of(tree), found or _joined(lines_of(tree)))
+    found = None
+    if not is_deep(tree):
+        found = trafilatura.extract(tree, include_comments=False, include_tables=True)
+    return Html(title_of(tree), found or _joined(lines_of(tree)), is_whole(tree))
 
 
 def full(page: str) -> Html:
@@ -47,13 +53,19 @@ def full(page: str) -> Html:
     starts with `- `, so that infoboxes, tables and lists can be quoted.
     """
     tree = parse(page)
-    return Html("", "") if tree is None else Html(title_of(tree), _joined(lines_of(tree)))
+    if tree is None:
+        return Html("", "")
+    return Html(title_of(tree), _joined(lines_of(tree)), is_whole(tree))
 
 
 def parse(page: str) -> lxml.html.HtmlElement | None:
     """Returns the tree of a page, without what is hidden from readers; None if it is empty."""
     # As bytes: lxml refuses strings that begin with an XML declaration.
-    parser = lxml.html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+    # Old pages have hundreds of elements that nothing closes: libxml2's usual limit is 256 nested
+    # ones, and 10 MB of text without markup; with `huge_tree` these are 2048 and 1 GB.
+    parser = lxml.html.HTMLParser(
+        encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True
+    )
     content = _CONTROLS.sub("", page).encode("utf-8", errors="replace")
     try:
         tree = lxml.html.document_fromstring(content, parser=parser)
@@ -64,6 +76,22 @@ def parse(page: str) -> lxml.html.HtmlElement | None:
         if "hidden" in element.attrib or _HIDDEN.search(element.get("style", "")):
             element.clear(keep_tail=True)
     return tree
+
+
+def is_whole(tree: lxml.html.HtmlElement) -> bool:
+    """Returns whether `parse` read a page to its end; it stops at 2048 nested elements."""
+    problems = tree.getroottree().parser.error_log
+    return not problems.filter_types([lxml.etree.ErrorTypes.ERR_RESOURCE_LIMIT])
+
+
+def is_deep(tree: lxml.html.HtmlElement) -> bool:
+    """Returns whether a tree has too many nested elements for finding the article in it."""
+    depth = 0
+    for event, _ in lxml.etree.iterwalk(tree, events=("start", "end")):
+        depth += 1 if event == "start" else -1
+        if depth > _DEEPEST_ARTICLE:
+            return True
+    return False
 
 
 def title_of(tree: lxml.html.HtmlElement) -> str:

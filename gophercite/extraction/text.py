@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gophercite.extraction.charset import decode
 
 # Increase this whenever the text of equal bytes changes; cached texts are then extracted again.
-EXTRACTION_VERSION = 3
+EXTRACTION_VERSION = 4
 
 TITLE_CHARACTERS = 300  # a title is part of every prompt and answer
 
@@ -54,7 +54,8 @@ class PageText:
     Attributes:
       title: the page's own title; empty if it has none.
       text: its text.
-      is_whole: false if the budget ran out, or damage was found, before the end of the page.
+      is_whole: false if the budget ran out, or damage or more than 2048 nested elements were
+        found, before the end of the page.
       page_starts: for a PDF, where each of its pages begins in the text, as in `Document`.
       links: in order, each with the start and end of its text and its address as the page gives
         it. Only in the browser's modes, like the next two; there the text is already normalised,
@@ -201,8 +202,8 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
             from gophercite.extraction import browser_html
 
             linked = browser_html.read(page, whole=mode == "browser-full")
-            title, text, links, anchors, base = linked
-            return PageText(title, text, links=links, anchors=anchors, base=base)
+            title, text, links, anchors, base, is_whole = linked
+            return PageText(title, text, is_whole, links=links, anchors=anchors, base=base)
         from gophercite.extraction import html_text
 
         extract = html_text.full if mode == "full" else html_text.article

@@ -116,6 +116,6 @@ def _is_abbreviated(text: str, match: re.Match[str]) -> bool:
     found = word.group()
     if _BEFORE_NUMBER.fullmatch(found):
         return match["name"] is not None or _NUMBER.match(text, match.end()) is not None
-    if _SELDOM.fullmatch(found):
-        return _STARTER.match(text, match.end()) is None
-    return any(pattern.fullmatch(found) for pattern in (_TITLE, _INITIAL))
+    if any(pattern.fullmatch(found) for pattern in (_TITLE, _INITIAL)):
+        return True
+    return _SELDOM.fullmatch(found) is not None and _STARTER.match(text, match.end()) is None

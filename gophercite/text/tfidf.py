@@ -35,7 +35,9 @@ def words(text: str) -> set[str]:
 
 
 def _count_words(text: str) -> collections.Counter[str]:
-    return collections.Counter(_WORD.findall(text.lower()))
+    # In lower case this letter alone becomes two characters, of which `\w` matches only the first.
+    text = text.replace("İ", "i").lower()
+    return collections.Counter(_WORD.findall(text))
 
 
 def _unit_vector(words: collections.Counter[str], inverse: dict[str, float]) -> dict[str, float]:

@@ -98,6 +98,16 @@ def test_a_link_over_several_lines_is_its_first() -> None:
     assert links(page) == [("Title", "x"), ("y", "y")]
 
 
+def test_links_and_anchors_in_a_row_of_a_table_have_their_places() -> None:
+    page = whole(
+        "<table><tr><td id=r><td><a href=x>One</a><br>e\u0301 <a href=y>two</a>"
+        "<td id=c><p id=p><a href=z>3</a></table>"
+    )
+    assert page.text == "| One é two | 3"
+    assert links(page) == [("One", "x"), ("two", "y"), ("3", "z")]
+    assert page.anchors == (("r", 2), ("c", 14), ("p", 14))
+
+
 def test_a_link_within_a_link_and_one_that_never_ends() -> None:
     page = whole("<a href=x>one <table><tr><td><a href=y>two</a></table> three")
     assert [address for _, address in links(page)] == ["x"] or links(page)[0][0] == "one"

@@ -34,6 +34,13 @@ from gophercite.extraction.text import Budget, PageText, TextError, media_type, 
         (b"\\x41", "text/html; charset=unicode_escape", "\\x41"),
         (b"a\xffb", "text/html; charset=utf-8", "a\ufffdb"),
         (b"x", "text/html; charset=no-such-thing", "x"),
+        # Labels that browsers know and Python's codecs don't.
+        ("שלום".encode("iso8859-8"), "text/html; charset=ISO-8859-8-I", "שלום"),
+        ("한국어 똠".encode("cp949"), 'text/html; charset="windows-949"', "한국어 똠"),
+        (b"<meta charset=x-gbk>\xd6\xd0", "text/html", "<meta charset=x-gbk>中"),
+        (b"caf\x8e", "text/html; charset=x_mac_roman", "café"),
+        (b"<meta charset=unicode>\xc3\xa9", "text/html", "<meta charset=unicode>é"),
+        (b"caf\xe9", "text/html; charset=visual-rot13", "café"),
     ],
 )  # fmt: skip
 def test_character_sets(content: bytes, content_type: str, expected: str) -> None:
@@ -111,9 +118,68 @@ def test_full_text_of_small_pages(page: str, expected: PageText) -> None:
     assert page_text(page.encode(), "text/html", mode="full") == expected
 
 
-def test_deep_and_wide_pages() -> None:
-    deep = "<div>" * 5000 + "bottom"
-    assert isinstance(page_text(deep.encode(), "text/html", mode="full").text, str)
+SENTENCE = "The lighthouse was built by Anna Vell, who came with forty workers from the north. "
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # Tables of facts: a row is a line.
+        ("<tr><td><th>2019<th>2020<tr><th>Sales<td>5<td>", "| 2019 | 2020\nSales | 5 |"),
+        (
+            "<tr><th>Born<td><div>1 May 1900</div><div>Paris</div>"
+            "<tr><th><p>Died</p><td><p>1950<br>Rome</p><tr><th>Age<td>50",
+            "Born | 1 May 1900 Paris\nDied | 1950 Rome\nAge | 50",
+        ),
+        ("<tr><th>By<td><ul><li>Ann<li>Bob</ul><tr><td><p>x<td>y", "By | - Ann - Bob\nx | y"),
+        (f"<tr><td>a<td>{SENTENCE * 4}<td><p>{SENTENCE}", f"a | {SENTENCE * 4}| {SENTENCE}"),
+        (
+            f"<tr><td>1<td>a<td>{SENTENCE}<p>{SENTENCE * 2}<tr><td>2",
+            f"1 | a | {SENTENCE}\n\n{SENTENCE * 2}\n\n2",
+        ),
+        ("<tr><td>1<td><pre>  x = 1\n</pre>", "1 |   x = 1"),
+        # Tables that lay out a page.
+        (
+            f"<tr><td><td><h1>Head</h1><p>One.<p>Two.<br>Three.<td><tr><td><td><p>{SENTENCE}",
+            f"Head\n\nOne.\n\nTwo.\nThree.\n\n{SENTENCE}",
+        ),
+        (
+            f"<tr><td>Home<br>About<td>x<td><h1>Head</h1><p>{SENTENCE * 2}<p>{SENTENCE}<td>1<td>2",
+            f"Home\nAbout\nx\n\nHead\n\n{SENTENCE * 2}\n\n{SENTENCE}\n\n1 | 2",
+        ),
+        ("<tr><td><pre>1\n2</pre><td><pre>a\n b</pre>", "1\n2\n\na\n b"),
+        (
+            "<tr><td>A<td>b<table><tr><td>1<td>2<tr><td>3<td>4</table>c<td>D<td>E",
+            "A | b\n\n1 | 2\n3 | 4\n\nc\nD | E",
+        ),
+        # What only damaged pages have.
+        ("<tr>x<td>a</td>y<td>b</td>z", "x\na y | b\nz"),
+        ("</table><tr><td>a<td>b<tr><td>c<td>d<td>", "a | b\nc | d |"),
+    ],
+)  # fmt: skip
+def test_rows_of_tables_are_lines_unless_they_lay_out_a_page(rows: str, expected: str) -> None:
+    page = f"<table>{rows}".encode()
+    expected = "\n".join(line.rstrip() for line in expected.split("\n"))
+    assert page_text(page, "text/html", mode="full").text == expected
+
+
+@pytest.mark.parametrize("mode", ["article", "full", "browser", "browser-full"])
+def test_deep_pages(mode: str) -> None:
+    """Old pages leave elements open. Trafilatura fails in deep ones, or takes minutes."""
+    for tag, count, is_whole in (("del", 1000, True), ("table", 2000, True), ("b", 3000, False)):
+        deep = "".join(f"<{tag}>Post {i} is the reply to the one above it. " for i in range(count))
+        page = page_text(f"<article><p>{SENTENCE * 5}</p>{deep}".encode(), "text/html", mode=mode)  # type: ignore[arg-type]
+        assert page.is_whole == is_whole
+        assert is_whole == (f"Post {count - 1} is" in page.text)
+        assert "Post 1500 is" in page.text or count == 1000
+
+
+def test_a_script_of_many_megabytes_hides_nothing() -> None:
+    page = b"<script>" + b"x" * 10_000_001 + b"</script><p>end"  # more than libxml2's usual limit
+    assert page_text(page, "text/html", mode="full") == PageText("", "end")
+
+
+def test_wide_pages() -> None:
     wide = "<tr>" + "<td>x</td>" * 20_000
     assert page_text(f"<table>{wide}".encode(), "text/html", mode="full").text.count("x") == 20_000
 

@@ -43,6 +43,8 @@ def test_the_best_text_has_the_highest_score(query, texts):
 def test_stems_and_accents_are_compared():
     texts = ["A town by a river.", "Cafés were opened here.", "It has a lighthouse."]
     assert bm25.best("Which cafe opens?", texts) == 1
+    texts = ["Ankara lies inland.", "İstanbul lies on the Bosporus."]
+    assert bm25.best("Where is İstanbul?", texts) == bm25.best("Where is ISTANBUL?", texts) == 1
 
 
 def test_the_first_text_is_taken_where_nothing_matches():

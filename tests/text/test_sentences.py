@@ -23,6 +23,7 @@ def split(text: str) -> list[str]:
         ["See no. 5 or Fig. 2 for it.", "Was it so?", "No.", "It was not."],
         ["She knew more than I.", "We agreed."],
         ["It is near St. Ives, i.e. Cornwall, e.g. Penzance."],
+        ["Some works, e.g. The Tempest, are short, i.e. They end soon."],
         ["A heading without a mark", "Its text goes\non."],
         ["日本の灯台。", "町は小さい！", "終わり"],
         ["At 5 p.m. Tom left.", "He was at sea by 6 p.m.", "The wind rose."],
