@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 from browse_plan import Plan
 from browse_scaling import report_flags, scaling_stages
-from stages import StageError, run_python, run_stages
+from stages import StageError, hold_folder, run_python, run_stages
 
 from gophercite.storage.json_fields import in_one_line
 
@@ -41,11 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = plan.report_command() + (report_flags(plan) if flags.scaling else [])
     start = time.monotonic()
     try:
-        status = run_stages(stages, run_python, _say)
+        with hold_folder(plan.folder, _say):
+            status = run_stages(stages, run_python, _say)
+            status = status or run_python(report)
     except (StageError, OSError) as error:
         print(f"browse_miniature: {in_one_line(error)}", file=sys.stderr)
         return 1
-    status = status or run_python(report)
     if status == 0:
         _say(f"This run took {time.monotonic() - start:.0f} s")
     return status
@@ -94,8 +95,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in ("questions", "episodes"):
         if getattr(flags, name) < 1:
             parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")
-    if not flags.scale > 0:
-        parser.error(f"--scale is {flags.scale}: must be above 0")
+    if not 0 < flags.scale < float("inf"):
+        parser.error(f"--scale is {flags.scale}: must be a number above 0")
     return flags
 
 

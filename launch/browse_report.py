@@ -28,13 +28,15 @@ Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 import argparse
 import pathlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from named_paths import named_path
+from named_paths import named_path, refuse_repeated
 
 from data_pipelines.stance_questions import stance_questions
 from gophercite import records
+from gophercite.evaluation import line_fields
 from gophercite.evaluation.browsed_results import (
     CHOSEN_BY,
     VALIDATION,
@@ -62,7 +64,7 @@ from gophercite.reports.browsing_sections import (
 from gophercite.reports.extraction import extraction_section
 from gophercite.reports.report_files import Section, write_report
 from gophercite.reports.votes import stance_section, truthful_section
-from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
 from gophercite.storage.json_lines import read_json_lines
 
 _ACCURACY = "/preference_accuracy"
@@ -125,6 +127,8 @@ def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
     for name, file in files:
         of = found.setdefault(name, [])
         for number, value in read_json_lines(file):
+            if isinstance(value, RecordError):
+                raise value
             if not isinstance(value, dict) or "item" not in value:
                 raise ValueError(f"{file}:{number}: is not a vote: it has no 'item'")
             of.append(value)
@@ -138,9 +142,19 @@ def _questions(file: str) -> Iterable[Question]:
 def _short_answers(file: str) -> list[dict[str, Any]]:
     lines = []
     for number, value in read_json_lines(file):
-        if not isinstance(value, dict) or not {"exact_match", "f1", "splits"} <= value.keys():
-            raise ValueError(f"{file}:{number}: is not a line of short answers")
-        lines.append(value)
+        try:
+            if isinstance(value, RecordError):
+                raise value
+            fields = JsonFields(value, None, Counter())
+            for name in ("exact_match", "f1"):
+                if line_fields.share(fields, name) is None:
+                    raise fields.error(name, "is missing: expected a number from 0 to 1")
+            if "splits" not in fields:
+                raise fields.error("splits", "is missing: expected a list of texts")
+            fields.texts("splits")
+        except RecordError as error:
+            raise RecordError(error.problem, error.field, file, number) from None
+        lines.append(fields.values)
     return lines
 
 
@@ -161,12 +175,16 @@ def _reward_model(share: float, folder: str) -> Scaled:
 
     A run does not record the number of pairs, so there is no interval.
     """
-    found = [
-        float(value)
-        for line in read_metrics(folder)
-        for name, value in line.items()
-        if line["split"] != TRAIN and name.endswith(_ACCURACY) and value is not None
-    ]
+    found = []
+    try:
+        for line in read_metrics(folder):
+            fields = JsonFields(line, None, Counter())
+            if fields.values.get("split") != TRAIN:
+                names = (name for name in fields.values if name.endswith(_ACCURACY))
+                accuracies = (fields.optional_number(name) for name in names)
+                found += [value for value in accuracies if value is not None]
+    except RecordError as error:
+        raise RecordError(error.problem, error.field, f"{folder}/metrics.jsonl") from None
     if not found:
         raise ValueError(f"{folder}: its metrics have no accuracy on held-out comparisons")
     leaves = Transformer(read_description(folder).config).abstract()
@@ -236,9 +254,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="questions to use instead of those of data_pipelines.stance_questions",
     )
     flags = parser.parse_args(arguments)
-    names = [name for name, _ in flags.results]
-    if len(set(names)) < len(names):
-        parser.error("two policies have the same name")
+    for flag, given in (
+        ("NAME=FOLDER", flags.results),
+        ("--over-demonstrations", flags.over_demonstrations),
+        ("--over-references", flags.over_references),
+        ("--people-best-of", flags.people_best_of),
+        ("--short-answers", flags.short_answers),
+    ):
+        refuse_repeated(parser, flag, given)
+    if flags.people_best_of and not flags.results:
+        parser.error("--people-best-of needs the policy's episodes: give NAME=FOLDER, too")
     if not any(value for name, value in vars(flags).items() if name not in ("output", "title")):
         parser.error("nothing to report: give NAME=FOLDER, or files")
     return flags

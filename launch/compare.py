@@ -17,12 +17,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from named_paths import named_path
+from named_paths import named_path, refuse_own_results, refuse_repeated
 
 from gophercite.evaluation.intervals import Estimate
 from gophercite.records import Comparison, RatedAnswer, Report, read
 from gophercite.reports.figure_sections import SavedSystem, figures_section
-from gophercite.reports.human import both_intervals, human_table, preference, rated_for_all
+from gophercite.reports.human import (
+    Verdict,
+    both_intervals,
+    human_table,
+    preference,
+    rated_for_all,
+)
 from gophercite.reports.report_files import Section, write_report
 from gophercite.reports.saved_results import (
     differences_table,
@@ -105,12 +111,21 @@ def _human(flags: argparse.Namespace) -> list[Section]:
     if flags.ratings:
         rated = rated_for_all(a for path in flags.ratings for a in _read(path, RatedAnswer))
         text = [f"By majority, on the questions that were rated for every system; {intervals}"]
+        text += _without_ratings(rated)
         sections.append(Section("People's ratings", text, [human_table(rated)]))
     found = {name: preference(_read(path, Comparison)) for name, path in flags.preferences}
     if found:
         text = [f"A tie counts half; {intervals}"]
         sections.append(Section("People's preferences", text, [_preferences(found)]))
     return sections
+
+
+def _without_ratings(rated: Mapping[str, Sequence[Verdict]]) -> list[str]:
+    """Says which systems have no row of numbers, and why."""
+    unrated = [name for name, verdicts in rated.items() if not verdicts]
+    if len(unrated) < len(rated):
+        return [f"Nothing of {name} was rated, so it is left out." for name in unrated]
+    return ["No question was rated for every system."]
 
 
 def _preferences(found: Mapping[str, Estimate | None]) -> Table:
@@ -149,9 +164,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="comparisons of two systems, named by NAME",
     )
     flags = parser.parse_args(arguments)
-    names = [name for name, _ in flags.system]
-    if len(set(names)) < len(names):
-        parser.error("two systems have the same name")
+    refuse_repeated(parser, "NAME=PREFIX", flags.system)
+    refuse_repeated(parser, "--preferences", flags.preferences)
+    refuse_own_results(parser, flags.output, [prefix for _, prefix in flags.system])
     if not (flags.system or flags.ratings or flags.preferences):
         parser.error("nothing to compare: give NAME=PREFIX, --ratings or --preferences")
     return flags

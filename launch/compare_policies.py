@@ -15,22 +15,24 @@ status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
 import argparse
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from etils import epath
-from named_paths import named_path
+from named_paths import named_path, refuse_own_results
 
 from gophercite.evaluation.policies import Chain, Policy, PolicyStudy
 from gophercite.model_folders.checkpoint_files import best_step
-from gophercite.monitoring.metrics import read_metrics
-from gophercite.reports.policy_report import quality_table, sections, summary
+from gophercite.reports.policy_report import quality_table, scored_questions, sections, summary
 from gophercite.reports.report_files import Section, write_files, write_report
 from gophercite.reports.saved_results import SavedResultsError, read_system
 from gophercite.reports.tables import Table
-from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
+from gophercite.storage.json_lines import read_json_lines, read_one
 
 _SET = "eval/validation/"
 # What the report shows of a training run, with the names that people read.
@@ -60,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"compare_policies: {in_one_line(error)}", file=sys.stderr)
         return 1
-    print(f"{quality_table(study).markdown()}\nWritten: {', '.join(files)}")
+    print(f"{quality_table(study).markdown()}\n{scored_questions(study)}")
+    print(f"Written: {', '.join(files)}")
     return 0
 
 
@@ -68,7 +71,7 @@ def _policy(name: str, prefix: str) -> Policy:
     """Reads one policy's samples, and how far it has moved according to its run.
 
     Raises:
-      SavedResultsError: a file is missing or does not come from an evaluation.
+      RecordError, SavedResultsError: a file is missing or does not come from an evaluation.
     """
     samples = read_system(name, prefix).samples
     free = f"{prefix}_free"
@@ -78,36 +81,81 @@ def _policy(name: str, prefix: str) -> Policy:
 
 def _kl(prefix: str) -> float | None:
     """The divergence at the checkpoint that answered; None if no metrics record it."""
+
+    def parse(value: object) -> tuple[str, object]:
+        fields = JsonFields(value, None, Counter())
+        run = fields.optional_object("run", None)
+        if run is None:
+            raise fields.error("run", "is missing: expected what launch/eval.py writes")
+        provenance = run.optional_object("provenance", None)
+        return run.text("model", raw=True), provenance and provenance.values.get("step")
+
     path = epath.Path(f"{prefix}.json")
     try:
-        run = json.loads(path.read_text())["run"]
-        folder, step = run["model"], run["provenance"].get("step")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        folder, step = read_one(path, parse)
+    except FileNotFoundError:
         raise SavedResultsError(
-            f"{path}: is not the summary of an evaluation; launch/eval.py --output writes one"
+            f"{path}: there is no such file; launch/eval.py --output writes it"
         ) from None
-    value = _evaluated(folder, step).get(f"{_SET}kl")
-    return None if value is None else float(value)
+    return _evaluated(_measured(folder), step).get("kl")
 
 
-def _evaluated(folder: str, step: int | None) -> dict[str, Any]:
+class _Measured(NamedTuple):
+    """A line of a run's metrics: what the report shows of it."""
+
+    step: float | None
+    split: object
+    shown: Mapping[str, float]  # by the names in `_SHOWN`
+    explained: float | None
+
+
+def _measured(folder: str) -> list[_Measured]:
+    """A run's metrics; lines that can't be read are left out, since a kill may have cut them.
+
+    Raises:
+      RecordError: a line has something else in the place of a number.
+    """
+    path, found = f"{epath.Path(folder)}/metrics.jsonl", []
+    with contextlib.suppress(FileNotFoundError):
+        for number, value in read_json_lines(path):
+            if isinstance(value, RecordError):
+                continue
+            try:
+                fields = JsonFields(value, None, Counter())
+                shown = {name: fields.optional_number(_SET + name) for name in _SHOWN}
+                found.append(
+                    _Measured(
+                        fields.optional_number("step"),
+                        fields.values.get("split"),
+                        {name: each for name, each in shown.items() if each is not None},
+                        fields.optional_number(_EXPLAINED),
+                    )
+                )
+            except RecordError as error:
+                raise RecordError(error.problem, error.field, path, number) from None
+    return found
+
+
+def _evaluated(measured: Sequence[_Measured], step: object) -> Mapping[str, float]:
     """A run's validation metrics at a step; empty if there are none."""
-    lines = (line for line in read_metrics(folder) if line["step"] == step)
-    return next((line for line in lines if line["split"] == "validation"), {})
+    lines = (line for line in measured if line.step == step and line.split == "validation")
+    return next((line.shown for line in lines), {})
 
 
 def _trainings(runs: Sequence[tuple[str, str]]) -> Section:
-    """The checkpoints that training runs have chosen, and their validation metrics."""
+    """The checkpoints that training runs have chosen, and their validation metrics.
+
+    Raises:
+      SavedResultsError: there is no such folder.
+    """
     rows = []
     for name, folder in runs:
-        step = best_step(folder)
-        found = _evaluated(folder, step)
-        said = [
-            f"{words} {found[_SET + metric]:.4g}"
-            for metric, words in _SHOWN.items()
-            if found.get(_SET + metric) is not None
-        ]
-        explained = _explained(folder)
+        if not epath.Path(folder).is_dir():
+            raise SavedResultsError(f"--trained {name}={folder}: there is no such folder")
+        step, measured = best_step(folder), _measured(folder)
+        found = _evaluated(measured, step)
+        said = [f"{_SHOWN[metric]} {value:.4g}" for metric, value in found.items()]
+        explained = _explained(measured)
         if explained is not None:
             said.append(
                 f"the critic explains {100 * explained:.0f} % of the rewards' variance in the last "
@@ -117,12 +165,12 @@ def _trainings(runs: Sequence[tuple[str, str]]) -> Section:
     return Section("Trainings", tables=[Table(["training", "best step", "on validation"], rows)])
 
 
-def _explained(folder: str) -> float | None:
+def _explained(measured: Sequence[_Measured]) -> float | None:
     """The share of the rewards' variance that a run's critic explains, averaged over the logged
     steps of the run's last third; None for a run without a critic."""
-    lines = [line for line in read_metrics(folder) if line.get(_EXPLAINED) is not None]
-    last = max((line["step"] for line in lines), default=0)
-    found = [float(line[_EXPLAINED]) for line in lines if 3 * line["step"] > 2 * last]
+    known = [(line.step or 0, line.explained) for line in measured if line.explained is not None]
+    last = max((step for step, _ in known), default=0)
+    found = [explained for step, explained in known if 3 * step > 2 * last]
     return sum(found) / len(found) if found else None
 
 
@@ -152,6 +200,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             f"{len(flags.policy)} results were given, but they must come in pairs, BEFORE=PREFIX "
             "AFTER=PREFIX"
         )
+    prefixes = [prefix for _, prefix in flags.policy]
+    refuse_own_results(parser, flags.output, [*prefixes, *(f"{each}_free" for each in prefixes)])
     return flags
 
 

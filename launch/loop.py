@@ -34,7 +34,7 @@ import gin_files
 import loop_settings  # noqa: F401 (makes `Loop` known to gin)
 from loop_report import best_policy, write_loop_report
 from loop_settings import Loop, Place
-from stages import StageError, run_python, run_stages
+from stages import StageError, hold_folder, run_python, run_stages
 
 from gophercite.storage import write_whole
 from gophercite.storage.json_fields import in_one_line
@@ -52,12 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Place(loop, flags.folder / f"seed_{seed}", seed)
             for seed in range(flags.seed, flags.seed + flags.seeds)
         ]
-        for place in places:
-            status = run_loop(place)
-            if status:
-                return status
-        for line in write_loop_report(places, flags.folder / "report"):
-            print(line)
+        with hold_folder(flags.folder, _say):
+            for place in places:
+                status = run_loop(place)
+                if status:
+                    return status
+            for line in write_loop_report(places, flags.folder / "report"):
+                print(line)
     except (gin_files.ConfigurationError, StageError, OSError, ValueError) as error:
         print(f"loop: {in_one_line(error)}", file=sys.stderr)
         return 1

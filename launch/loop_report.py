@@ -2,11 +2,11 @@
 
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from loop_settings import Place
 
 from gophercite.evaluation.best_of_n import best_of_n
@@ -27,17 +27,21 @@ _AMOUNTS = {
 }
 
 
+Shares = Mapping[str, float]  # by the question's id
+
+
 class Quality(NamedTuple):
     """How good a model's answers are.
 
     Attributes:
-      first: share of each question's samples that are supported.
-      best: the same for the sample with the highest reward; None without rewards.
-      samples: number of samples per question.
+      first: share of each question's samples that are supported, by the question's id.
+      best: the same for the sample with the highest reward of `samples`, for the questions that
+        have so many; None without rewards.
+      samples: the commonest number of samples of a question.
     """
 
-    first: Float[np.ndarray, " questions"]
-    best: Float[np.ndarray, " questions"] | None
+    first: Shares
+    best: Shares | None
     samples: int
 
 
@@ -57,20 +61,29 @@ def quality_of(prefix: pathlib.Path) -> Quality:
         raise SavedResultsError(
             f"{prefix}: no question was answered, so there is nothing to compare"
         )
-    most = max(map(len, by_question.values()))
-    rows = [row for row in by_question.values() if len(row) == most]
-    if any(line.get("supported") is None for row in rows for line in row):
+    lines = [line for of in by_question.values() for line in of]
+    if any(line.get("supported") is None for line in lines):
         raise SavedResultsError(
             f"{prefix}: the questions need known answers and evidence, because models are "
             "compared by them"
         )
-    good = np.array([[line["supported"] for line in row] for row in rows], float)
-    if any(line.get("reward") is None for row in rows for line in row):
-        return Quality(good.mean(axis=1), None, most)
-    rewards = np.array([[line["reward"] for line in row] for row in rows], float)
-    last = np.array([[line.get("quote_lacks_claim") is True for line in row] for row in rows])
-    best = np.clip(best_of_n(rewards, good, [most], last)[:, 0], 0.0, 1.0)
-    return Quality(good.mean(axis=1), best, most)
+    good = {
+        id: np.array([line["supported"] for line in of], float) for id, of in by_question.items()
+    }
+    first = {id: float(of.mean()) for id, of in good.items()}
+    # With several pages, questions have as many samples as they have pages.
+    counts = Counter(map(len, by_question.values()))
+    size = max(counts, key=lambda number: (counts[number], -number))
+    if any(line.get("reward") is None for line in lines):
+        return Quality(first, None, size)
+    best = {}
+    for id, of in by_question.items():
+        if len(of) >= size:
+            rewards = np.array([[line["reward"] for line in of]], float)
+            last = np.array([[line.get("quote_lacks_claim") is True for line in of]])
+            worth = best_of_n(rewards, good[id][None], [size], last)
+            best[id] = float(np.clip(worth[0, 0], 0.0, 1.0))
+    return Quality(first, best, size)
 
 
 def best_policy(place: Place, number: int) -> tuple[pathlib.Path, pathlib.Path]:
@@ -87,9 +100,7 @@ def best_policy(place: Place, number: int) -> tuple[pathlib.Path, pathlib.Path]:
       SavedResultsError: an evaluation is missing.
     """
     policies = [policy for each in range(number + 1) for policy in place.policies(each).values()]
-    shares = [
-        float(quality_of(place.answers(policy, "validation")).first.mean()) for policy in policies
-    ]
+    shares = [_mean(quality_of(place.answers(policy, "validation")).first) for policy in policies]
     # On a tie the latest wins, because it has seen the most data.
     best = max(range(len(policies)), key=lambda at: (shares[at], at))
     return policies[best], place.round(number) / "rm"
@@ -110,7 +121,8 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
     """
     counts = [_counts(place) for place in places]
     base = [quality_of(place.base_answers()).first for place in places]
-    found: dict[str, list[list[Float[np.ndarray, " questions"]]]] = {}
+    found: dict[str, list[list[Shares]]] = {}
+    fewer = 0
     for number in range(places[0].loop.rounds):
         for name in places[0].policies(number):
             of_seeds = [
@@ -120,6 +132,8 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
             if all(each.best is not None for each in of_seeds):
                 chosen = [each.best for each in of_seeds if each.best is not None]
                 found.setdefault(f"{name}, top@{of_seeds[0].samples}", []).append(chosen)
+                left = (len(each.first) - len(each.best or ()) for each in of_seeds)
+                fewer = max(fewer, *left)
     shares = {
         name: {number: _share(of_seeds) for number, of_seeds in enumerate(rounds)}
         for name, rounds in found.items()
@@ -128,7 +142,7 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
     named = {_AMOUNTS[kind]: counts for kind, counts in grown.items()}
     table = _table(shares, grown, _share(base))
     sections = [
-        Section("", _about(places)),
+        Section("", [*_about(places), *_left_out(fewer)]),
         Section(
             "Quality, round by round",
             [_said(found)],
@@ -141,9 +155,9 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
         ),
     ]
     numbers = {
-        "base": float(np.mean(np.concatenate(base))),
+        "base": _share(base).mean,
         "rounds": {
-            name: [[float(one.mean()) for one in of_seeds] for of_seeds in rounds]
+            name: [[_mean(one) for one in of_seeds] for of_seeds in rounds]
             for name, rounds in found.items()
         },
         "data": counts,
@@ -152,6 +166,7 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
     files = write_report(prefix, _TITLE, sections)
     files += write_files(prefix, {".json": json.dumps(numbers, indent=2) + "\n"})
     yield table.markdown()
+    yield from _left_out(fewer)
     yield f"Written: {', '.join(files)}"
 
 
@@ -167,8 +182,12 @@ def _mean_growth(counts: Sequence[Sequence[dict[str, int]]], kind: str) -> list[
     return [float(value) for value in per_round.cumsum(axis=1).mean(axis=0)]
 
 
-def _share(of_seeds: Sequence[Float[np.ndarray, " questions"]]) -> Estimate:
-    return estimate(np.concatenate(of_seeds).tolist())
+def _share(of_seeds: Sequence[Shares]) -> Estimate:
+    return estimate([share for shares in of_seeds for share in shares.values()])
+
+
+def _mean(shares: Shares) -> float:
+    return float(np.mean([*shares.values()]))
 
 
 def _table(
@@ -182,11 +201,9 @@ def _table(
     return Table(["", *_AMOUNTS.values(), *(f"{name} %" for name in shares)], rows)
 
 
-def _by_seed(
-    places: Sequence[Place], found: dict[str, list[list[Float[np.ndarray, " questions"]]]]
-) -> Table:
+def _by_seed(places: Sequence[Place], found: dict[str, list[list[Shares]]]) -> Table:
     rows = [
-        [f"{name}, seed {place.seed}", *(f"{100 * of_seeds[at].mean():.1f}" for of_seeds in rounds)]
+        [f"{name}, seed {place.seed}", *(f"{100 * _mean(of_seeds[at]):.1f}" for of_seeds in rounds)]
         for name, rounds in found.items()
         for at, place in enumerate(places)
     ]
@@ -194,22 +211,35 @@ def _by_seed(
     return Table(["supported %", *(f"round {number}" for number in range(count))], rows)
 
 
-def _said(found: dict[str, list[list[Float[np.ndarray, " questions"]]]]) -> str:
+def _said(found: dict[str, list[list[Shares]]]) -> str:
     """By how much the last round improves on the first, in words."""
     if all(len(rounds) == 1 for rounds in found.values()):
         return "There is only one round so far, so gains can't be measured yet."
     gains = []
     for name, rounds in found.items():
-        by_seed = [
-            float(last.mean() - first.mean())
-            for first, last in zip(rounds[0], rounds[-1], strict=True)
+        pairs = [*zip(rounds[0], rounds[-1], strict=True)]
+        by_seed = [_mean(last) - _mean(first) for first, last in pairs]
+        by_question = [
+            last[question] - first[question]
+            for first, last in pairs
+            for question in first
+            if question in last
         ]
-        by_question = np.concatenate(rounds[-1]) - np.concatenate(rounds[0])
-        gain = f"{name} {mean_difference(by_question.tolist())}"
+        gain = f"{name} {mean_difference(by_question)}"
         if len(by_seed) > 1:
             gain += f"; over {len(by_seed)} seeds {mean_difference(by_seed)}"
         gains.append(gain)
     return f"Last round minus first, in percentage points with 90 % intervals: {'. '.join(gains)}."
+
+
+def _left_out(fewer: int) -> list[str]:
+    """Says how many of an evaluation's questions have too few samples for the best of several."""
+    if not fewer:
+        return []
+    return [
+        f"Questions with fewer samples than most, up to {fewer} of an evaluation, count only in "
+        "first answers."
+    ]
 
 
 def _about(places: Sequence[Place]) -> list[str]:

@@ -8,6 +8,36 @@ from typing import Any, Literal
 import gin
 from stages import Stage, training_command
 
+_COUNT = "a whole number, at least 1"
+_BY_NAME = 'settings by name, such as {"temperature": 0.5}'
+_SELECTIONS = ("random", "disagreement", "uncertainty")
+
+
+def _check(name: str, value: object, is_right: Callable[[Any], bool], right: str) -> None:
+    """Refuses a setting: gin lets any value through, and stages may run for days before it is used.
+
+    Raises:
+      ValueError: the value is not right.
+    """
+    if not is_right(value):
+        raise ValueError(f"{name} = {value!r}: must be {right}")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
+
+
+def _is_by_name(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, value))
+
 
 @dataclasses.dataclass(frozen=True)
 class Training:
@@ -20,6 +50,10 @@ class Training:
 
     config: str
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check("Training.config", self.config, _is_text, "text")
+        _check("Training.settings", self.settings, _is_by_name, _BY_NAME)
 
     def command(
         self, folder: pathlib.Path, given: Mapping[str, object], named: Callable[[str], str]
@@ -51,10 +85,13 @@ class SimulatedRaters:
     accuracy: float = 0.9
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"SimulatedRaters.count = {self.count}: must be at least 1")
-        if not 0 <= self.accuracy <= 1:
-            raise ValueError(f"SimulatedRaters.accuracy = {self.accuracy}: must be from 0 to 1")
+        _check("SimulatedRaters.count", self.count, _is_count, _COUNT)
+        _check(
+            "SimulatedRaters.accuracy",
+            self.accuracy,
+            lambda value: type(value) in (int, float) and 0 <= value <= 1,
+            "from 0 to 1",
+        )
 
     def flags(self, seed: int) -> list[str]:
         """Returns the flags of `launch/loop_ratings.py`."""
@@ -78,6 +115,9 @@ class People:
     """
 
     pool: str = "super"
+
+    def __post_init__(self) -> None:
+        _check("People.pool", self.pool, _is_text, "text")
 
     def flags(self, seed: int) -> list[str]:
         """Returns the flags of `launch/loop_ratings.py`."""
@@ -141,21 +181,30 @@ class Loop:
         """Refuses settings that can't be run.
 
         Raises:
-          ValueError: a setting is out of range.
+          ValueError: a setting is of the wrong kind, or out of range.
         """
-        for name in (
-            "rounds",
-            "questions_per_round",
-            "items_per_round",
-            "validated_questions",
-            "tested_questions",
+        for names, is_right, right in (
+            ("rounds questions_per_round items_per_round", _is_count, _COUNT),
+            ("validated_questions tested_questions", _is_count, _COUNT),
+            ("base questions validation_questions test_questions", _is_text, "text"),
+            ("preparation", _is_texts, "a list of texts"),
+            ("sampling base_sampling evaluation", _is_by_name, _BY_NAME),
+            ("contrast", lambda value: type(value) is bool, "True or False"),
+            ("selection", _SELECTIONS.__contains__, "random, disagreement or uncertainty"),
+            ("supervised reward", lambda value: isinstance(value, Training), "a Training"),
+            (
+                "reinforcement",
+                lambda value: isinstance(value, Training | None),
+                "a Training or None",
+            ),
+            (
+                "raters",
+                lambda value: isinstance(value, SimulatedRaters | People),
+                "SimulatedRaters or People",
+            ),
         ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Loop.{name} = {getattr(self, name)}: must be at least 1")
-        if self.selection not in ("random", "disagreement", "uncertainty"):
-            raise ValueError(
-                f"Loop.selection = {self.selection!r}: must be random, disagreement or uncertainty"
-            )
+            for name in names.split():
+                _check(f"Loop.{name}", getattr(self, name), is_right, right)
         if self.contrast and self.selection == "uncertainty":
             raise ValueError(
                 "Loop.contrast = True: its answers have no rewards, but selection = "

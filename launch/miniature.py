@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from stages import Stage, StageError, run_python, run_stages, training_command
+from stages import Stage, StageError, hold_folder, run_python, run_stages, training_command
 
 from gophercite.storage.json_fields import in_one_line
 
@@ -39,11 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = Plan(flags.model_dir, flags.seed, flags.seeds, flags.questions, flags.samples)
     start = time.monotonic()
     try:
-        status = run_stages(plan.stages(), run_python, _say)
+        with hold_folder(plan.folder, _say):
+            status = run_stages(plan.stages(), run_python, _say)
+            status = status or run_python(plan.report_command())
     except (StageError, OSError) as error:
         print(f"miniature: {in_one_line(error)}", file=sys.stderr)
         return 1
-    status = status or run_python(plan.report_command())
     if status == 0:
         _say(f"This run took {time.monotonic() - start:.0f} s")
     return status

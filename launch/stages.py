@@ -3,23 +3,34 @@
 A stage has its own folder, where `stage.json` records how it was begun and when it ended. A stage
 that has not ended is run again, and its command resumes by itself. A stage that was begun with
 other settings, or from inputs that were rebuilt since, is refused: its folder would be a mixture.
+So is a second process in a run's folder: both would write, and remove, the same files.
 """
 
+import contextlib
 import dataclasses
 import datetime
+import errno
+import fcntl
 import json
+import os
 import pathlib
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gophercite import child_processes
+from gophercite.storage.json_fields import printable
 
 RECORD = "stage.json"
+_LOCK = "stages.lock"
+_LONGEST_OWNER = 500  # characters of what is shown of it
+# Errors of file systems without locks: NFS without its lock service, Lustre without `-o flock`.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class StageError(ValueError):
@@ -41,6 +52,45 @@ class Stage:
     folder: pathlib.Path
     commands: Sequence[Sequence[str]]
     needs: Sequence[pathlib.Path] = ()
+
+
+@contextlib.contextmanager
+def hold_folder(folder: str | os.PathLike[str], say: Callable[[str], None]) -> Iterator[None]:
+    """Keeps other processes from running stages in a folder within the `with` block.
+
+    The lock is the kernel's: it ends with this process, however that ends. The programs that it
+    starts don't hold it. (That of a training run imports jax, which these commands do without.)
+
+    Args:
+      folder: the folder of the whole run, on a disk; created if missing.
+      say: prints a line for the user.
+
+    Raises:
+      StageError: another process holds it; says which, and since when.
+      OSError: the folder can't be made, or its lock can't be opened.
+    """
+    path = pathlib.Path(folder) / _LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The file is never removed: a lock on an unlinked file would not exclude anybody.
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = printable(file.read(_LONGEST_OWNER).strip()) or "another command runs in it"
+            raise StageError(
+                f"{folder} is in use: {owner}. Wait until it has ended, or give another folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            say(f"{folder}: this file system has no locks, so don't start a second command in it")
+        file.truncate(0)
+        command = shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+        file.write(f"process {os.getpid()} on {socket.gethostname()} has been running in it since ")
+        file.write(f"{_now()[:19]} UTC ({command})")
+        file.flush()
+        yield
 
 
 def run_stages(

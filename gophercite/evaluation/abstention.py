@@ -19,6 +19,10 @@ from gophercite.decoding.abstention import checked
 class CoverageCurve:
     """Quality by coverage, one point for each number of answers that a threshold can give.
 
+    Answers with equal scores are given together or not at all. Between two points, a coverage needs
+    the threshold of the next one, which gives more answers: its quality holds there, in the area as
+    in figures.
+
     Attributes:
       threshold: the lowest score that is answered.
       coverage: share of questions that are answered.
@@ -36,7 +40,7 @@ class CoverageCurve:
 
     @property
     def area(self) -> float:
-        """Mean quality over coverages from 0 to 1; before the first point, the first point's."""
+        """Mean quality over coverages from 0 to 1, each with the next point's (see above)."""
         steps = np.diff(self.coverage, prepend=0.0)
         return float(np.sum(steps * self.quality))
 

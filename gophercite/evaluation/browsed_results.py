@@ -6,7 +6,6 @@ episodes is chosen by the first reward model (WebGPT, section 5, appendix I).
 """
 
 import dataclasses
-import math
 import pathlib
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 
+from gophercite.evaluation import line_fields
 from gophercite.evaluation.best_of_n import best_of_n
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines, read_one
@@ -22,7 +23,8 @@ from gophercite.storage.json_lines import read_json_lines, read_one
 CHOSEN_BY = "reward"
 VALIDATION, TRUTH = "validation_reward", "supported"
 JUDGES = {VALIDATION: "validation reward model", TRUTH: "truth: supported"}
-_SCORES = ("reward", VALIDATION, "right", TRUTH)
+_REWARDS = ("reward", VALIDATION)
+_JUDGEMENTS = ("right", TRUTH)
 _RESAMPLES = 2000
 
 
@@ -122,7 +124,7 @@ def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
     if len(sizes) > 1:
         raise ValueError(f"{path}: questions have from {min(sizes)} to {max(sizes)} episodes")
     scores = {}
-    for score in _SCORES:
+    for score in (*_REWARDS, *_JUDGEMENTS):
         if all(line[score] is not None for group in rows.values() for line in group):
             scores[score] = np.array(
                 [[line[score] for line in group] for group in rows.values()], float
@@ -147,10 +149,8 @@ def _scores_of(value: object) -> tuple[str, dict[str, float | None]]:
     if isinstance(value, RecordError):
         raise value
     fields = JsonFields(value, None, Counter())
-    scores = {}
-    for name in _SCORES:
-        is_judgement = isinstance(fields.values.get(name), bool)
-        scores[name] = float(fields.values[name]) if is_judgement else fields.optional_number(name)
+    scores = {name: line_fields.number(fields, name) for name in _REWARDS}
+    scores |= {name: line_fields.share(fields, name) for name in _JUDGEMENTS}
     return fields.text("question_id", raw=True), scores
 
 
@@ -193,7 +193,7 @@ def preferred(
     ends = (difference.mean, difference.low, difference.high)
     if judged_by == TRUTH:
         return Interval(*(0.5 + end / 2 for end in ends))
-    return Interval(*(1 / (1 + math.exp(-end)) for end in ends))
+    return Interval(*(float(special.expit(end)) for end in ends))
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -2,7 +2,8 @@
 
 A reward model has scored the samples, and the questions' gold evidence tells which are supported
 and plausible. A "first answer" is any one sample: its quality is the mean over a question's
-samples. The best of N is likewise a mean, over all choices of N of them (`best_of_n`).
+samples. The best of N is likewise a mean, over all choices of N of them (`best_of_n`). Questions
+may have different numbers of samples, as those with several pages have.
 
 The effect of another seed is estimated from complete chains: a supervised model, a reward model and
 a policy trained with both, all three with that seed. Different seeds of reinforcement learning
@@ -11,6 +12,7 @@ alone, from one supervised model and one reward model, say nothing about other s
 
 import dataclasses
 import functools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -24,6 +26,8 @@ from gophercite.evaluation.curves import Line
 from gophercite.evaluation.differences import Difference, mean_difference
 from gophercite.evaluation.intervals import Estimate, estimate
 
+_NEEDED = ("text", "reward", "log_prob", "supported", "faults")  # of each sample
+
 
 class SampleError(ValueError):
     """Samples that can't be compared; the message says whose, and what is wrong."""
@@ -36,7 +40,7 @@ class Policy:
     Attributes:
       name: the model's name.
       samples: lines of all samples of all questions (`results.sample_line`), each with `reward`,
-        `log_prob` and `supported`.
+        `log_prob`, `supported`, `text` and `faults`.
       free: lines of unconstrained samples, to count their faults; may be empty.
       kl: how far the model has moved from its starting point, in nats per sample; None if it has
         not moved, or this is unknown.
@@ -49,21 +53,21 @@ class Policy:
 
 
 class Drawn(NamedTuple):
-    """A policy's samples, question by question.
+    """A policy's samples for one question.
 
     Attributes:
+      texts: each sample's text.
       reward: reward of each sample.
-      log_prob: the policy's own log-probability of each sample, in nats.
       good: whether each sample is supported and plausible.
-      distinct: number of distinct texts among a question's samples.
+      log_prob: the policy's own log-probability of each sample, in nats.
       last: whether each sample's quote lacks its claim, so that it is chosen last.
     """
 
-    reward: Float[np.ndarray, "questions samples"]
-    log_prob: Float[np.ndarray, "questions samples"]
-    good: Bool[np.ndarray, "questions samples"]
-    distinct: Float[np.ndarray, " questions"]
-    last: Bool[np.ndarray, "questions samples"]
+    texts: tuple[str, ...]
+    reward: Float[np.ndarray, " samples"]
+    good: Bool[np.ndarray, " samples"]
+    log_prob: Float[np.ndarray, " samples"]
+    last: Bool[np.ndarray, " samples"]
 
 
 class Chain(NamedTuple):
@@ -82,9 +86,9 @@ class Chain(NamedTuple):
 class PolicyStudy:
     """Models before and after reinforcement learning: a chain for each seed.
 
-    Only questions for which every policy has all samples are scored. Several policies together
-    stand for their mean, question by question; intervals are over questions unless stated
-    otherwise.
+    Only questions for which every policy has samples are scored: all of them for first answers, and
+    for the best of several those with enough samples (`complete`). Several policies together stand
+    for their mean, question by question; intervals are over questions unless stated otherwise.
 
     Attributes:
       chains: at least one.
@@ -96,8 +100,9 @@ class PolicyStudy:
         """Refuses what can't be compared.
 
         Raises:
-          SampleError: there is no chain, two policies have the same name, samples lack a reward,
-            log-probability or judgement, or no question has all samples of every policy.
+          SampleError: there is no chain, two policies have the same name, samples lack a text,
+            reward, log-probability, judgement or faults, or no question has samples of every
+            policy.
         """
         if not self.chains:
             raise SampleError(
@@ -107,11 +112,12 @@ class PolicyStudy:
             if count > 1:
                 raise SampleError(f"{count} policies have the name {name!r}")
         for policy in self.policies:
-            for field in ("reward", "log_prob", "supported"):
-                if any(line.get(field) is None for line in policy.samples):
-                    raise SampleError(f"{policy.name}: a sample has no {field!r}")
+            for lines, fields in ((policy.samples, _NEEDED), (policy.free, ["faults"])):
+                for field in fields:
+                    if any(line.get(field) is None for line in lines):
+                        raise SampleError(f"{policy.name}: a sample has no {field!r}")
         if not self.questions:
-            raise SampleError("no question has enough samples from every policy")
+            raise SampleError("no question has samples of every model")
 
     @property
     def before(self) -> tuple[Policy, ...]:
@@ -130,18 +136,28 @@ class PolicyStudy:
 
     @functools.cached_property
     def samples(self) -> int:
-        """Number of samples per question, for each policy."""
-        counts = [len(found) for of_policy in self._by_question for found in of_policy.values()]
-        return max(counts, default=0)
+        """The commonest number of samples that a question has of every policy."""
+        counts = Counter(self._shared_samples.values())
+        return max(counts, key=lambda number: (counts[number], -number))
 
     @functools.cached_property
     def questions(self) -> list[str]:
-        """The ids of the questions that are scored."""
-        return [
-            question
-            for question in self._by_question[0]
-            if all(len(found.get(question, ())) == self.samples for found in self._by_question)
-        ]
+        """The ids of the questions for which every policy has samples."""
+        return list(self._shared_samples)
+
+    @functools.cached_property
+    def complete(self) -> list[str]:
+        """The ids of those with at least `samples` of every policy.
+
+        Only for these can the best of so many be chosen. Those with more count with all of them.
+        """
+        shared = self._shared_samples
+        return [question for question in shared if shared[question] >= self.samples]
+
+    @property
+    def unshared(self) -> int:
+        """Number of questions that are left out, since only some policies have samples for them."""
+        return len(set[str]().union(*self._by_question)) - len(self.questions)
 
     @property
     def sizes(self) -> list[int]:
@@ -149,30 +165,36 @@ class PolicyStudy:
         powers = {2**power for power in range(self.samples.bit_length())}
         return sorted({size for size in powers if size <= self.samples} | {self.samples})
 
-    def drawn(self, policy: Policy) -> Drawn:
-        """Returns a policy's samples of the scored questions."""
+    def drawn(self, policy: Policy, questions: Sequence[str]) -> list[Drawn]:
+        """Returns a policy's samples of each of these questions."""
         names = [known.name for known in self.policies]
         of_policy = self._by_question[names.index(policy.name)]
-        rows = [of_policy[question] for question in self.questions]
-        return Drawn(
-            np.array([[line["reward"] for line in row] for row in rows], float),
-            np.array([[line["log_prob"] for line in row] for row in rows], float),
-            np.array([[line["supported"] for line in row] for row in rows], bool),
-            np.array([len({line["text"] for line in row}) for row in rows], float),
-            np.array([[line.get("quote_lacks_claim") is True for line in row] for row in rows]),
-        )
+        return [
+            Drawn(
+                tuple(line["text"] for line in of_policy[question]),
+                np.array([line["reward"] for line in of_policy[question]], float),
+                np.array([line["supported"] for line in of_policy[question]], bool),
+                np.array([line["log_prob"] for line in of_policy[question]], float),
+                np.array([line.get("quote_lacks_claim") is True for line in of_policy[question]]),
+            )
+            for question in questions
+        ]
 
     def by_question(self, policies: Sequence[Policy], size: int) -> Float[np.ndarray, " questions"]:
-        """Returns how often the best of N is good, for each question, averaged over policies.
+        """Returns how often the best of N is good, averaged over policies.
 
         Args:
           policies: policies of this study.
           size: the N.
+
+        Returns:
+          A share for each of `questions` if N is 1, and otherwise for each of `complete`.
         """
-        shares = []
-        for policy in policies:
-            drawn = self.drawn(policy)
-            shares.append(best_of_n(drawn.reward, drawn.good, [size], drawn.last)[:, 0])
+        questions = self.questions if size == 1 else self.complete
+        shares = [
+            [_best_of(drawn, drawn.reward, size) for drawn in self.drawn(policy, questions)]
+            for policy in policies
+        ]
         return np.clip(np.mean(shares, axis=0), 0.0, 1.0)
 
     def quality(self, policies: Sequence[Policy]) -> dict[int, Estimate]:
@@ -180,18 +202,20 @@ class PolicyStudy:
         return {size: estimate(self.by_question(policies, size).tolist()) for size in self.sizes}
 
     def likeliest(self, policies: Sequence[Policy]) -> Estimate:
-        """Returns the share of good answers when the policy's own likelihood chooses among all.
+        """Returns the share of good answers when the policy's own likelihood chooses.
 
         A reward model is worth its cost if the best of all by reward beats this.
 
         Args:
           policies: policies of this study.
         """
-        shares = []
-        for policy in policies:
-            drawn = self.drawn(policy)
-            of_all = best_of_n(drawn.log_prob, drawn.good, [self.samples], drawn.last)
-            shares.append(of_all[:, 0])
+        shares = [
+            [
+                _best_of(drawn, drawn.log_prob, self.samples)
+                for drawn in self.drawn(policy, self.complete)
+            ]
+            for policy in policies
+        ]
         return estimate(np.clip(np.mean(shares, axis=0), 0.0, 1.0).tolist())
 
     def gain(self, size: int) -> Difference:
@@ -213,17 +237,33 @@ class PolicyStudy:
         )
 
     def coverage(self, policy: Policy) -> CoverageCurve:
-        """Returns quality by coverage when the best of all samples is given only if its reward
-        reaches a threshold (figure 4)."""
-        drawn = self.drawn(policy)
-        best = put_last(drawn.reward, drawn.last).argmax(axis=1)[:, None]
-        found = drawn.reward, drawn.good
-        scores, good = (np.take_along_axis(part, best, axis=1)[:, 0] for part in found)
-        return coverage_curve(scores, good)
+        """Returns quality by coverage when the best of a question's samples, of all that there are,
+        is given only if its reward reaches a threshold (figure 4)."""
+        scores, good = [], []
+        for drawn in self.drawn(policy, self.complete):
+            best = put_last(drawn.reward, drawn.last).argmax()
+            scores.append(drawn.reward[best])
+            good.append(drawn.good[best])
+        return coverage_curve(np.array(scores), np.array(good))
 
     def distinct(self, policies: Sequence[Policy]) -> float:
-        """Returns the mean number of distinct texts among a question's samples."""
-        return float(np.mean([np.mean(self.drawn(policy).distinct) for policy in policies]))
+        """Returns the mean number of distinct texts among so many samples of a question."""
+        found = [
+            _distinct(drawn.texts, self.samples)
+            for policy in policies
+            for drawn in self.drawn(policy, self.complete)
+        ]
+        return float(np.mean(found))
+
+    @functools.cached_property
+    def _shared_samples(self) -> dict[str, int]:
+        """The number of samples that every policy has of a question, if that is not none."""
+        first, *others = self._by_question
+        return {
+            question: min(len(samples), *(len(each[question]) for each in others))
+            for question, samples in first.items()
+            if all(question in each for each in others)
+        }
 
     @functools.cached_property
     def _by_question(self) -> list[dict[str, list[Line]]]:
@@ -235,6 +275,18 @@ class PolicyStudy:
                 of_policy.setdefault(line["question_id"], []).append(line)
             found.append(of_policy)
         return found
+
+
+def _best_of(drawn: Drawn, chosen_by: Float[np.ndarray, " samples"], size: int) -> float:
+    """How often the best of N samples is good."""
+    return float(best_of_n(chosen_by[None], drawn.good[None], [size], drawn.last[None])[0, 0])
+
+
+def _distinct(texts: Sequence[str], size: int) -> float:
+    """The expected number of distinct texts among `size` of them, drawn without replacement."""
+    every = math.comb(len(texts), size)
+    absent = (math.comb(len(texts) - count, size) for count in Counter(texts).values())
+    return sum(1 - missed / every for missed in absent)
 
 
 def faulty(lines: Sequence[Line]) -> Estimate:

@@ -37,7 +37,7 @@ def figures_section(systems: Mapping[str, SavedSystem]) -> Section:
     """Draws every figure that the systems' lines have the numbers for.
 
     Coverage curves and ROC of each score (figures 4 and 11), the best of N (figures 5 and 6), and
-    quality by model size (figure 7) if the systems' models have different sizes.
+    quality by model size (figure 7) if the systems' models all have different sizes.
 
     Args:
       systems: by the names that legends show; a single system may have an empty name.
@@ -94,9 +94,12 @@ def _best_of_each_score(system: SavedSystem, good: str) -> dict[str, Mapping[int
 
 
 def _by_size(systems: Mapping[str, SavedSystem], good: str) -> dict[int, Estimate]:
-    found = {}
+    """The systems' quality by their size; empty if two systems have the same."""
+    found: dict[int, Estimate] = {}
     for system in systems.values():
         labels = [float(line[good]) for line in system.answers if line.get(good) is not None]
         if system.parameters is not None and labels:
+            if system.parameters in found:
+                return {}
             found[system.parameters] = estimate(labels)
     return found

@@ -9,6 +9,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -34,11 +35,13 @@ def coverage_figure(
     figure, axes = _figure()
     for number, (name, curve) in enumerate(curves.items()):
         style = line_style(number, marker=False)
-        # Nothing is observed between two points: a question is either answered or not.
-        axes.step(curve.coverage, curve.quality, where="post", label=legend_label(name), **style)
-        axes.fill_between(
-            curve.coverage, curve.low, curve.high, step="post", alpha=0.15, color=style["color"]
+        # As its area: what it takes to answer at least so many, by whole groups of equal scores.
+        places = np.append(0.0, curve.coverage)
+        shares, low, high = (
+            np.append(each[0], each) for each in (curve.quality, curve.low, curve.high)
         )
+        axes.step(places, shares, where="pre", label=legend_label(name), **style)
+        axes.fill_between(places, low, high, step="pre", alpha=0.15, color=style["color"])
     axes.set_xlabel("questions answered")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlim(0, 1)

@@ -61,7 +61,8 @@ def rated_for_all(answers: Iterable[RatedAnswer]) -> dict[str, list[Verdict]]:
     """Returns the verdicts by system, for the questions that were rated for every system.
 
     Only those are scored, so that no system gains from the choice of questions (section 3.1). If a
-    system has several answers to a question, the first counts.
+    system has several answers to a question, the first counts. A system of which nothing was rated
+    takes no questions from the others.
 
     Args:
       answers: of all systems; `model` is the system's name.
@@ -72,7 +73,8 @@ def rated_for_all(answers: Iterable[RatedAnswer]) -> dict[str, list[Verdict]]:
         found = verdict(answer)
         if found != Verdict():
             verdicts.setdefault(answer.question_id, found)
-    everywhere = set.intersection(*(set(v) for v in by_system.values())) if by_system else set()
+    judged = [{*verdicts} for verdicts in by_system.values() if verdicts]
+    everywhere = set.intersection(*judged) if judged else set()
     return {
         name: [found for question, found in verdicts.items() if question in everywhere]
         for name, verdicts in by_system.items()
@@ -144,9 +146,9 @@ def preference(comparisons: Iterable[Comparison]) -> Estimate | None:
 def _preferred(comparison: Comparison) -> float | None:
     if comparison.preferred is not None:
         return comparison.preferred
-    votes = collections.Counter(rating.get("preferred") for rating in comparison.ratings)
-    best = max((0.0, 0.5, 1.0), key=lambda label: votes[label])  # on a tie the first, the lower
-    return best if votes[best] else None
+    votes = [rating.get("preferred") for rating in comparison.ratings]  # anything, from strangers
+    best = max((0.0, 0.5, 1.0), key=votes.count)  # on a tie the first, the lower
+    return best if best in votes else None
 
 
 def _both(one: bool | None, other: bool | None) -> bool | None:

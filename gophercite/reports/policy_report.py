@@ -14,6 +14,7 @@ from gophercite.evaluation.policies import Policy, PolicyStudy, fault_shares, fa
 from gophercite.reports.human import both_intervals
 from gophercite.reports.report_files import Image, Section
 from gophercite.reports.tables import Table
+from gophercite.text.counting import counted
 
 _BEFORE, _AFTER = "SFT", "RL"  # names of several models together, before and after
 
@@ -31,6 +32,19 @@ def sections(study: PolicyStudy) -> list[Section]:
         _figures(study),
         Section("Diversity and faults", _about_faults(study), [variety_table(study)]),
     ]
+
+
+def scored_questions(study: PolicyStudy) -> str:
+    """Says how many questions are scored, and how many are left out of what."""
+    said = [
+        f"{counted(len(study.questions), 'question')}, {counted(study.samples, 'sample')} each."
+    ]
+    fewer, unshared = len(study.questions) - len(study.complete), study.unshared
+    if fewer:
+        said.append(f"Only in first answers, with fewer samples: {counted(fewer, 'question')}.")
+    if unshared:
+        said.append(f"Left out, without samples of some model: {counted(unshared, 'question')}.")
+    return " ".join(said)
 
 
 def quality_table(study: PolicyStudy) -> Table:
@@ -113,6 +127,8 @@ def summary(study: PolicyStudy) -> dict[str, Any]:
     """Returns all numbers as JSON: shares in [0, 1], divergences in nats."""
     return {
         "questions": len(study.questions),
+        "complete_questions": len(study.complete),
+        "unshared_questions": study.unshared,
         "samples": study.samples,
         "policies": {
             policy.name: {
@@ -148,10 +164,10 @@ def _said(study: PolicyStudy) -> str:
     chains = len(study.chains)
     means = f" {_BEFORE} and {_AFTER} are means of {chains} chains." if chains > 1 else ""
     return (
-        f"{len(study.questions)} questions, {study.samples} samples each. A first answer is any "
-        f"one sample; top@{study.samples} is the sample with the highest reward; the likeliest is "
-        "the one to which the model gives the highest probability. ± as in the paper, z √(p(1 − "
-        f"p)/n), and in brackets Wilson's interval; both are 90 % intervals over questions.{means}"
+        f"{scored_questions(study)} A first answer is any one sample; top@{study.samples} is the "
+        "sample with the highest reward; the likeliest is the one to which the model gives the "
+        "highest probability. ± as in the paper, z √(p(1 − p)/n), and in brackets Wilson's "
+        f"interval; both are 90 % intervals over questions.{means}"
     )
 
 

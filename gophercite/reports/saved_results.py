@@ -1,21 +1,24 @@
 """Results of several evaluations, read back and compared."""
 
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
+from gophercite.evaluation import line_fields
 from gophercite.evaluation.curves import GOOD, SCORES, Line
 from gophercite.evaluation.differences import mean_difference
 from gophercite.evaluation.intervals import Estimate, estimate
 from gophercite.reports.figure_sections import SavedSystem
 from gophercite.reports.report import HEADINGS
 from gophercite.reports.tables import Table
+from gophercite.storage.json_fields import JsonFields, RecordError
+from gophercite.storage.json_lines import read_json_lines, read_one
 
 
 class SavedResultsError(ValueError):
-    """Results that can't be read; the message names the file, and the line if there is one."""
+    """Results that can't be read; the message names the file, and the line and field if any."""
 
 
 def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
@@ -125,37 +128,59 @@ def preference_by_score(
     return estimate(points) if points else None
 
 
-# The fields that figures and tables compute with; true and false count as 1 and 0.
-_NUMBERS = {*HEADINGS.values(), *SCORES, *GOOD}
+_SHARES = {*HEADINGS.values(), *GOOD}  # numbers from 0 to 1 that figures and tables compute with
 
 
 def _lines(path: epath.Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        raise SavedResultsError(f"{path}: there is no such file; launch/eval.py --output writes it")
     lines = []
     try:
-        content = path.read_bytes().decode()
-    except UnicodeDecodeError:
-        raise SavedResultsError(f"{path}: is not UTF-8") from None
-    for number, text in enumerate(content.split("\n"), start=1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-            line["question_id"] = str(line["question_id"])
-        except (ValueError, KeyError, TypeError):
-            raise SavedResultsError(f"{path}:{number}: is not a line of results") from None
-        for field in _NUMBERS & line.keys():
-            if not isinstance(line[field], int | float | None):
-                raise SavedResultsError(f"{path}:{number}: {field} is not a number")
-        lines.append(line)
+        for number, value in read_json_lines(path):
+            try:
+                lines.append(_line(value))
+            except RecordError as error:
+                raise RecordError(error.problem, error.field, path, number) from None
+    except FileNotFoundError:
+        raise SavedResultsError(
+            f"{path}: there is no such file; launch/eval.py --output writes it"
+        ) from None
+    except RecordError as error:
+        raise SavedResultsError(str(error)) from None
     return lines
+
+
+def _line(value: object) -> dict[str, Any]:
+    """A line's fields, those that reports use checked; earlier versions wrote fewer."""
+    if isinstance(value, RecordError):
+        raise value
+    fields = JsonFields(value, None, Counter())
+    for name in _SHARES:
+        line_fields.share(fields, name)
+    for name in SCORES:
+        line_fields.number(fields, name)
+    for name in ("declined", "quote_lacks_claim"):
+        fields.flag(name)
+    fields.texts("faults")
+    if "text" in fields:
+        fields.text("text", empty=True, raw=True)
+    id = fields.values.get("question_id")
+    if not isinstance(id, int) or isinstance(id, bool):
+        id = fields.text("question_id", empty=True, raw=True)
+    return {**fields.values, "question_id": str(id)}
 
 
 def _parameters(path: epath.Path) -> int | None:
     """The model's number of parameters, if it was recorded."""
+
+    def parse(value: object) -> int | None:
+        run = JsonFields(value, None, Counter()).optional_object("run", None)
+        number = run.optional_number("parameters") if run else None
+        if run and number is not None and number < 1:
+            raise run.error("parameters", f"expected a number from 1, got {number:g}")
+        return None if number is None else int(number)
+
     try:
-        found = json.loads(path.read_text())["run"]["parameters"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_one(path, parse)
+    except FileNotFoundError:
         return None
-    return found if isinstance(found, int) else None
+    except RecordError as error:
+        raise SavedResultsError(str(error)) from None

@@ -6,9 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.cbook import STEP_LOOKUP_MAP
 from PIL import Image
 
 from gophercite.evaluation import curves
+from gophercite.evaluation.abstention import coverage_curve
 from gophercite.evaluation.intervals import estimate
 from gophercite.reports import figures
 from gophercite.reports.figure_sections import SavedSystem, figures_section
@@ -86,8 +88,29 @@ def test_figures_show_all_that_they_are_given() -> None:
         # Both systems' lines are there, in their colours.
         for colour in ((0, 0x72, 0xB2), (0xD5, 0x5E, 0))[: 1 if "scale" in image.caption else 2]:
             assert (np.abs(pixels.astype(int) - colour).sum(-1) < 12).any(), image.caption
+    tuned = figures_section({"SFT": system, "RL": system, "larger": larger})
+    assert "scale" not in tuned.images, "of two with one size, only one would be drawn"
     one = figures_section({"": system})
     assert list(one.images) == ["coverage", "roc", "best_of"]
+
+
+def test_the_coverage_figure_has_the_area_of_its_curve() -> None:
+    """Three good answers, then three bad ones: beyond the first half, all six must be given."""
+    tied = coverage_curve(np.array([1.0] * 3 + [0.0] * 3), np.array([True] * 3 + [False] * 3))
+    alike = coverage_curve(np.zeros(4), np.array([True, False, False, False]))
+    alone = coverage_curve(np.array([3.0, 2, 2, 1]), np.array([True, False, True, True]))
+    for curve, area in ((tied, 0.75), (alike, 0.25), (alone, (1 + 2 * 2 / 3 + 3 / 4) / 4)):
+        (axes,) = figures.coverage_figure({"reward": curve}).axes
+        (line,) = axes.lines
+        places, shares = STEP_LOOKUP_MAP[line.get_drawstyle()](*line.get_data())
+        assert (places[0], places[-1]) == (0, 1)
+        assert curve.area == pytest.approx(np.trapezoid(shares, places)) == pytest.approx(area)
+        band = axes.collections[0].get_paths()[0].vertices
+        for place, low, high in zip([0, *curve.coverage], curve.low, curve.high, strict=False):
+            from_here = band[np.isclose(band[:, 0], place), 1]
+            assert np.isclose(from_here, low).any()
+            assert np.isclose(from_here, high).any()
+        assert band[:, 0].min() == 0
 
 
 def test_without_judgements_there_are_no_figures() -> None:

@@ -1,5 +1,6 @@
 """A model before and after reinforcement learning: what is said of small made-up samples."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -90,8 +91,7 @@ def test_the_best_of_n_agrees_with_all_choices_of_n() -> None:
         for size, share in study.quality(policies).items():
             worth = []
             for policy in policies:
-                drawn = study.drawn(policy)
-                for reward, good in zip(drawn.reward, drawn.good, strict=True):
+                for _, reward, good, *_ in study.drawn(policy, study.questions):
                     choices = itertools.combinations(range(4), size)
                     worth.append(np.mean([good[max(each, key=reward.item)] for each in choices]))
             assert share.mean == pytest.approx(np.mean(worth))
@@ -170,11 +170,41 @@ def test_diversity_and_faults() -> None:
     assert rows(variety_table(PolicyStudy([Chain(without, FIRST)])))["SFT"][2:] == ["–", "–"]
 
 
+def test_one_question_with_more_samples_does_not_stand_for_all() -> None:
+    """As with `--pages each`: so many samples a question as it has pages."""
+    before = Policy("SFT", [*samples("-+-- +- -+ -"), {**samples("-")[0], "question_id": "other"}])
+    after = Policy("RL", samples("++-+ ++ -+ +"), samples("+"))
+    study = PolicyStudy([Chain(before, after)])
+    assert (study.samples, study.sizes) == (2, [1, 2])
+    assert study.questions == ["q0", "q1", "q2", "q3"]
+    assert study.complete == ["q0", "q1", "q2"]
+    # First answers: of all questions, by all of their samples.
+    assert study.quality([before])[1].mean == pytest.approx((1 / 4 + 1 / 2 + 1 / 2 + 0) / 4)
+    assert (study.gain(1).count, study.gain(2).count) == (4, 3)
+    # The best of two: of four, the second beats only the first.
+    assert study.quality([before])[2].mean == pytest.approx((1 / 6 + 0 + 1) / 3)
+    assert study.quality([after])[2].mean == pytest.approx((4 / 6 + 1 + 1) / 3)
+    assert study.coverage(before).coverage[-1] == 1.0
+    # Of +0 +0 -1 +1, one of six pairs is twice the same.
+    assert study.distinct([after]) == pytest.approx((11 / 6 + 1 + 2) / 3)
+    said = (
+        "4 questions, 2 samples each. Only in first answers, with fewer samples: 1 question. "
+        "Left out, without samples of some model: 1 question. A first"
+    )
+    assert sections(study)[0].text[0].startswith(said)
+    numbers = summary(study)
+    assert (numbers["questions"], numbers["complete_questions"]) == (4, 3)
+    assert numbers["unshared_questions"] == 1
+
+
 def test_questions_count_that_all_policies_have_answered_in_full() -> None:
     short = Policy("RL", [*samples("++++ ++++")[:7], *samples("- - ++++")[2:]])
     study = PolicyStudy([Chain(BEFORE, short)])
-    assert study.questions == ["q0", "q2"]
+    assert study.samples == 4
+    assert study.complete == ["q0", "q2"]
     assert study.gain(4).count == 2
+    single = PolicyStudy([Chain(BEFORE, Policy("RL", samples("+ - +")))])
+    assert (single.samples, single.complete) == (1, ["q0", "q1", "q2"])
 
 
 def test_the_report_has_its_figures_and_numbers() -> None:
@@ -206,10 +236,13 @@ def test_the_report_has_its_figures_and_numbers() -> None:
          "RL: a sample has no 'reward'"),
         ([Chain(Policy("SFT", [{**BEFORE.samples[0], "log_prob": None}]), FIRST)],
          "SFT: a sample has no 'log_prob'"),
-        ([Chain(BEFORE, Policy("RL", samples("+")))], "no question has enough samples"),
-        ([Chain(BEFORE, Policy("RL", []))], "no question has enough samples"),
+        ([Chain(BEFORE, Policy("RL", [{**FIRST.samples[0], "faults": None}]))],
+         "RL: a sample has no 'faults'"),
+        ([Chain(dataclasses.replace(BEFORE, free=[{"question_id": "q0"}]), FIRST)],
+         "SFT: a sample has no 'faults'"),
+        ([Chain(BEFORE, Policy("RL", []))], "no question has samples of every model"),
     ],
-    ids=["none", "twice", "unscored", "unlikely", "fewer", "empty"],
+    ids=["none", "twice", "unscored", "unlikely", "faults", "free faults", "empty"],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(chains: list[Chain], said: str) -> None:
     with pytest.raises(SampleError, match=said):

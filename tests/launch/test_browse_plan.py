@@ -3,8 +3,10 @@
 import pathlib
 from collections.abc import Iterator
 
+import browse_miniature
 import browse_questions
 import browse_report
+import pytest
 import setting_checks
 from browse_plan import Plan
 from browse_scaling import SHARES, report_flags, scaling_stages
@@ -83,3 +85,11 @@ def test_a_size_s_models_have_its_settings_and_start_from_its_own(tmp_path: path
         assert ("small" in settings.get("INITIAL_CHECKPOINT", "")) == (
             small and stage.folder.name != "pretrained_small"
         )
+
+
+@pytest.mark.parametrize("scale", ["inf", "nan", "0", "-1"])
+def test_a_scale_that_is_none_is_refused(scale: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        browse_miniature.main(["--scale", scale])
+    assert ended.value.code == 2
+    assert f"--scale is {float(scale)}: must be a number above 0" in capsys.readouterr().err

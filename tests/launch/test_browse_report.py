@@ -96,6 +96,11 @@ def test_preference_is_the_sigmoid_of_mean_scores_or_what_is_true(tmp_path: path
         assert true.mean == pytest.approx(wanted)
     assert preferred(bc, 1, bc, 1, "supported") == Interval(0.5, 0.5, 0.5)
     assert preferred(rl, 1, bc, 1, "unknown") is None
+    far = [
+        read_policy("far", pathlib.Path(episodes(tmp_path / str(reward), [[reward]] * 3)))
+        for reward in (-900.0, 900.0)
+    ]
+    assert preferred(far[0], 1, far[1], 1, "validation_reward") == Interval(0, 0, 0)
 
 
 def test_doubling_and_the_frontier() -> None:
@@ -209,12 +214,48 @@ def test_what_cannot_be_reported_is_one_line(
         assert status == 1
         assert problem in printed
         assert printed.count("\n") == 1
-    for arguments in ([], [f"a={bc}", f"a={bc}"], ["--demonstrations", f"0={bc}"],
-                      ["--people-best-of", f"x={bc}"], ["bc"]):  # fmt: skip
+    two = [f"a={bc}", f"a={bc}"]
+    for arguments, problem in (
+        ([], "nothing to report"),
+        (two, "NAME=FOLDER: the name 'a' is given twice"),
+        (["--over-demonstrations", *two], "--over-demonstrations: the name 'a' is given twice"),
+        (["--over-references", *two], "--over-references: the name 'a' is given twice"),
+        (["--short-answers", *two], "--short-answers: the name 'a' is given twice"),
+        ([*two[:1], "--people-best-of", "4=x", "4=y"], "--people-best-of: the name 4 is given"),
+        (["--people-best-of", "4=x"], "--people-best-of needs the policy's episodes"),
+        (["--people-best-of", f"x={bc}"], "'x' is not a number"),
+        (["--demonstrations", f"0={bc}"], "'0' is not a share above 0"),
+        (["bc"], "must be NAME=PATH"),
+    ):
         with pytest.raises(SystemExit) as stopped:
             browse_report.main([*arguments, *out])
         assert stopped.value.code == 2
-        capsys.readouterr()
+        assert problem in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"f1": None, "splits": None}, "field 'exact_match': is missing: expected a number"),
+        ({"exact_match": True, "f1": 7, "splits": []}, "field 'f1': expected a number from 0 to 1"),
+        ({"exact_match": True, "f1": 1}, "field 'splits': is missing: expected a list"),
+        ({"exact_match": 0, "f1": 1, "splits": [5]}, "field 'splits[0]': expected some text"),
+        ([], "expected an object"),
+    ],
+)
+def test_short_answers_that_are_none_are_refused_by_file_and_field(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], line: object, said: str
+) -> None:
+    file = tmp_path / "short.jsonl"
+    good = {"exact_match": True, "f1": 0.5, "splits": ["total"]}
+    out = ["--output", str(tmp_path / "report")]
+    for flag in ("--short-answers", "--truthfulqa"):
+        file.write_text("[" * 100_000)
+        assert browse_report.main([flag, f"a={file}", *out]) == 1
+        assert f"{file}:1: is nested too deeply" in capsys.readouterr().err
+    file.write_text(f"{json.dumps(good)}\n{json.dumps(line)}\n")
+    assert browse_report.main(["--short-answers", f"a={file}", *out]) == 1
+    assert capsys.readouterr().err.startswith(f"browse_report: {file}:2: {said}")
 
 
 @pytest.mark.parametrize(

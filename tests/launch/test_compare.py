@@ -13,6 +13,7 @@ from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Comparison, Question, RatedAnswer, Span
 from gophercite.reports.results import Outcome, Results
+from gophercite.reports.saved_results import read_system
 
 PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874. <script>alert(1)</script>")
 HOSTILE = "<img src=x onerror=alert(1)> & \x1b[31m"
@@ -84,9 +85,9 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
     saved: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rated = [
-        RatedAnswer("q", "When?", (PAGE,), "1874", "Ormsby", "built in 1874", "o", good, True,
-                    model=name)
-        for name, good in (("SFT", True), ("gold", False))
+        RatedAnswer("q", "When?", (PAGE,), "1874", "Ormsby", "built in 1874", "o", good,
+                    None if good is None else True, model=name)
+        for name, good in (("SFT", True), ("gold", False), ("new", None))
     ]  # fmt: skip
     compared = [
         Comparison(str(n), "When?", "test", ("a", "b"), preferred)
@@ -108,6 +109,7 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
     assert rows["RL over SFT"] == ["3", "50.0 ± 47.5 (15.6–84.4)"]
     assert rows["SFT over gold"][0] == "2"
     assert rows["SFT over gold"][1].startswith("75.0 ± 50.4 (")
+    assert "Nothing of new was rated, so it is left out." in output.with_suffix(".md").read_text()
     assert rows["gold"][:2] == ["1", "0.0 ± 0.0 (0.0–73.0)"]
     assert sorted(path.name for path in tmp_path.glob("compared_*.png")) == [
         f"compared_{name}.png" for name in ("best_of", "coverage", "roc", "scale")
@@ -120,7 +122,9 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
     [
         (["SFT=nowhere/test"], 1, "nowhere/test.jsonl: there is no such file"),
         (["SFT"], 2, "'SFT' must be NAME=PATH"),
-        (["a=x", "a=y"], 2, "two systems have the same name"),
+        (["a=x", "a=y"], 2, "NAME=PREFIX: the name 'a' is given twice"),
+        (["--preferences", "a=x", "b=y", "a=z"], 2, "--preferences: the name 'a' is given twice"),
+        (["SFT=x", "RL={folder}/b/../out"], 2, "out is also an evaluation's, whose files"),
         ([], 2, "nothing to compare"),
     ],
 )
@@ -132,7 +136,9 @@ def test_what_is_wrong_is_said_in_one_line(
     said: str,
 ) -> None:
     try:
-        found = compare.main([*arguments, "--output", str(tmp_path / "out")])
+        given = [argument.format(folder=tmp_path) for argument in arguments]
+        (tmp_path / "b").mkdir()
+        found = compare.main([*given, "--output", str(tmp_path / "out")])
     except SystemExit as exit:
         found = exit.code
     assert found == status
@@ -145,17 +151,55 @@ def test_a_line_that_is_no_result_is_named(
     with (tmp_path / "rl.jsonl").open("a") as file:
         file.write("nonsense\n")
     assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
-    assert "rl.jsonl:6: is not a line of results" in capsys.readouterr().err
+    assert "rl.jsonl:6: is not JSON" in capsys.readouterr().err
     good = (tmp_path / "rl.jsonl").read_text().splitlines()[:5]
-    for field, wrong in (("reward", "high"), ("supported", "yes"), ("claim_f1", [1])):
-        lines = [*good[:4], json.dumps(json.loads(good[4]) | {field: wrong})]
+    last = json.loads(good[4])
+    for line, said in (
+        (last | {"reward": "high"}, "field 'reward': expected a number or null"),
+        (last | {"reward": 10**400}, "field 'reward': is too large for a number"),
+        (last | {"reward": float("nan")}, "NaN is not a JSON number"),
+        (last | {"supported": "yes"}, "field 'supported': expected a number or null"),
+        (last | {"supported": -1}, "field 'supported': expected a number from 0 to 1, got -1"),
+        (last | {"claim_f1": 5}, "field 'claim_f1': expected a number from 0 to 1, got 5"),
+        (last | {"claim_f1": [1]}, "field 'claim_f1': expected a number or null"),
+        (last | {"faults": "verbatim"}, "field 'faults': expected a list"),
+        (last | {"faults": [[]]}, "field 'faults[0]': expected some text"),
+        (last | {"text": 5}, "field 'text': expected a string"),
+        (last | {"declined": "no"}, "field 'declined': expected true, false or null"),
+        (last | {"question_id": None}, "field 'question_id': is missing"),
+        (last | {"question_id": {}}, "field 'question_id': expected a string"),
+        ([], "expected an object"),
+    ):
+        lines = [*good[:4], json.dumps(line)]
         (tmp_path / "rl.jsonl").write_text("\n".join(lines))
         assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
-        assert f"rl.jsonl:5: {field} is not a number" in capsys.readouterr().err
+        assert f"rl.jsonl:5: {said}" in capsys.readouterr().err
+    (tmp_path / "rl.jsonl").write_text("[" * 100_000)
+    assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
+    assert "rl.jsonl:1: is nested too deeply" in capsys.readouterr().err
     (tmp_path / "rl.jsonl").write_bytes(b"\xff\n")
     assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
-    assert "rl.jsonl: is not UTF-8" in capsys.readouterr().err
+    assert "rl.jsonl:1: byte 1 is not UTF-8" in capsys.readouterr().err
+    (tmp_path / "rl.jsonl").write_text("\n".join(good[:4]))
+    for summary, said in (
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"run": 5}', "field 'run': expected an object or null"),
+        ('{"run": {"parameters": 0}}', "field 'run.parameters': expected a number from 1, got 0"),
+    ):
+        (tmp_path / "rl.json").write_text(summary)
+        assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
+        assert f"rl.json: {said}" in capsys.readouterr().err
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert compare.main([saved[0], f"none={tmp_path / 'empty'}", "--output", str(empty)]) == 1
     assert "no question was answered by all systems" in capsys.readouterr().err
+
+
+def test_what_earlier_versions_wrote_is_read(tmp_path: pathlib.Path) -> None:
+    """Fewer fields, numbers as ids, and no summary, or one without the model's size."""
+    lines = [{"question_id": 7, "log_prob": -1.5, "supported": 1, "claim_correct": None}]
+    records.write_json(tmp_path / "old.jsonl", lines)
+    system = read_system("old", tmp_path / "old")
+    assert (system.answers, system.parameters) == ([{**lines[0], "question_id": "7"}], None)
+    (tmp_path / "old.json").write_text('{"run": {}}')
+    assert read_system("old", tmp_path / "old") == system

@@ -188,14 +188,61 @@ def test_what_is_no_evaluation_is_named(
 ) -> None:
     compare_policies = runpy.run_path(str(LAUNCH / "compare_policies.py"))["main"]
     output = [f"RL={tmp_path / 'none'}", "--output", str(tmp_path / "report")]
-    assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
+    command = [f"SFT={tmp_path / 'none'}", *output]
+    assert compare_policies(command) == 1
     assert "none.jsonl: there is no such file" in capsys.readouterr().err
     (tmp_path / "none.jsonl").write_text("")
-    assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
-    assert "none.json: is not the summary of an evaluation" in capsys.readouterr().err
+    for summary, said in (
+        (None, "there is no such file; launch/eval.py --output writes it"),
+        ({}, "field 'run': is missing"),
+        ({"run": {}}, "field 'run.model': is missing"),
+        ({"run": {"model": 5}}, "field 'run.model': expected a string, got the number 5"),
+        ({"run": {"model": "m", "provenance": []}}, "field 'run.provenance': expected an object"),
+    ):
+        if summary is not None:
+            (tmp_path / "none.json").write_text(json.dumps(summary))
+        assert compare_policies(command) == 1
+        assert f"none.json: {said}" in capsys.readouterr().err
     (tmp_path / "none.json").write_text('{"run": {"model": "m", "provenance": {}}}')
-    assert compare_policies([f"SFT={tmp_path / 'none'}", *output]) == 1
-    assert "no question has enough samples" in capsys.readouterr().err
+    assert compare_policies(command) == 1
+    assert "no question has samples of every model" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         compare_policies([f"SFT={tmp_path / 'none'}", *output[1:]])
     assert "1 results were given, but they must come in pairs" in capsys.readouterr().err
+    for own in ("none", "none_free"):
+        with pytest.raises(SystemExit):
+            compare_policies([*command[:-1], str(tmp_path / "report" / ".." / own)])
+        assert "is also an evaluation's, whose files" in capsys.readouterr().err
+
+
+def test_the_report_reads_metrics_of_strangers(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare_policies = runpy.run_path(str(LAUNCH / "compare_policies.py"))["main"]
+    lines = [
+        {"question_id": str(at), "text": "x", "reward": 0, "log_prob": -1, "supported": True,
+         "faults": []}
+        for at in range(2)
+    ]  # fmt: skip
+    (tmp_path / "of.jsonl").write_text(json_lines(lines))
+    run = tmp_path / "run"
+    run.mkdir()
+    (tmp_path / "of.json").write_text(json.dumps({"run": {"model": str(run)}}))
+    one = [f"SFT={tmp_path / 'of'}", f"RL={tmp_path / 'of'}"]
+    command = [*one, "--output", str(tmp_path / "report"), "--trained"]
+    assert compare_policies([*command, f"X={tmp_path / 'nowhere'}"]) == 1
+    missing = f"compare_policies: --trained X={tmp_path}/nowhere: there is no such folder\n"
+    assert capsys.readouterr().err == missing
+    metrics = run / "metrics.jsonl"
+    for text, said in (
+        ("5\n", "expected an object"),
+        ('\n{"eval/validation/kl": "low"}\n', "field 'eval/validation/kl': expected a number"),
+        ('{"step": []}\n', "field 'step': expected a number"),
+    ):
+        metrics.write_text(text)
+        assert compare_policies([*command, f"X={run}"]) == 1
+        number = 1 + text.startswith("\n")
+        assert f"{metrics}:{number}: {said}" in capsys.readouterr().err
+    metrics.write_text('{"split": "train"}\n' + "[" * 100_000 + '\n{"step": 3, "split": "val')
+    assert compare_policies([*command, f"X={run}"]) == 0
+    assert "2 questions, 1 sample each." in capsys.readouterr().out

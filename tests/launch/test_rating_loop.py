@@ -239,19 +239,32 @@ def test_the_best_model_is_that_of_the_validation_questions(place: Place) -> Non
     assert best_policy(place, 0) == (place.round(0) / "sft", place.round(0) / "rm")
     assert best_policy(place, 1) == (place.round(0) / "sft", place.round(1) / "rm")
     quality = quality_of(place.answers(place.round(0) / "sft", "validation"))
-    assert quality.first.tolist() == [0.5, 1.0]
-    assert quality.best is not None
-    assert quality.best.tolist() == [1.0, 1.0]
+    assert quality.first == {"0": 0.5, "1": 1.0}
+    assert quality.best == {"0": 1.0, "1": 1.0}
     # With one sample a question there is no file of samples, and declined questions don't count.
     prefix = place.answers(place.round(0) / "sft", "validation")
     pathlib.Path(f"{prefix}_samples.jsonl").unlink()
     given = {"question_id": "0", "supported": True}
     declined = {"question_id": "1", "declined": True}
     pathlib.Path(f"{prefix}.jsonl").write_text(json_lines([given, declined]))
-    assert quality_of(prefix).first.tolist() == [1.0]
+    assert quality_of(prefix).first == {"0": 1.0}
     pathlib.Path(f"{prefix}.jsonl").write_text(json_lines([declined]))
     with pytest.raises(SavedResultsError, match="no question was answered"):
         quality_of(prefix)
+
+
+def test_one_question_with_more_pages_does_not_choose_the_model(tmp_path: pathlib.Path) -> None:
+    lines = [
+        {"question_id": str(at), "supported": good, "reward": reward}
+        for at, rewarded in enumerate(([1, 1, 0], [0, 1], [1, 0], [0]))
+        for reward, good in enumerate(rewarded)
+    ]
+    (tmp_path / "of.jsonl").write_text(json_lines(lines))
+    (tmp_path / "of_samples.jsonl").write_text(json_lines(lines))
+    quality = quality_of(tmp_path / "of")
+    assert quality.first == {"0": 2 / 3, "1": 0.5, "2": 0.5, "3": 0.0}
+    assert quality.samples == 2
+    assert quality.best == pytest.approx({"0": 1 / 3, "1": 1.0, "2": 0.0})
 
 
 @pytest.mark.parametrize(
@@ -309,7 +322,21 @@ def test_the_loops_that_come_along_have_trainings_that_can_be_built(
 @pytest.mark.parametrize(
     ("binding", "message"),
     [
-        ({"Loop.rounds": "0"}, "Loop.rounds = 0: must be at least 1"),
+        ({"Loop.rounds": "0"}, "Loop.rounds = 0: must be a whole number, at least 1"),
+        ({"Loop.rounds": "2.5"}, "Loop.rounds = 2.5: must be a whole number, at least 1"),
+        ({"Loop.rounds": "'4'"}, "Loop.rounds = '4': must be a whole number, at least 1"),
+        ({"Loop.tested_questions": "True"}, "Loop.tested_questions = True: must be a whole"),
+        ({"Loop.questions": "None"}, "Loop.questions = None: must be text"),
+        ({"Loop.preparation": "'prepare'"}, "Loop.preparation = 'prepare': must be a list of te"),
+        ({"Loop.contrast": "'no'"}, "Loop.contrast = 'no': must be True or False"),
+        ({"Loop.sampling": "5"}, "Loop.sampling = 5: must be settings by name"),
+        ({"Loop.evaluation": "{1: 2}"}, "Loop.evaluation = {1: 2}: must be settings by name"),
+        ({"Loop.reward": "5"}, "Loop.reward = 5: must be a Training"),
+        ({"Loop.reinforcement": "5"}, "Loop.reinforcement = 5: must be a Training or None"),
+        ({"Loop.raters": "3"}, "Loop.raters = 3: must be SimulatedRaters or People"),
+        ({"SimulatedRaters.count": "1.5"}, "SimulatedRaters.count = 1.5: must be a whole number"),
+        ({"SimulatedRaters.accuracy": "'1'"}, "SimulatedRaters.accuracy = '1': must be from 0"),
+        ({"Loop.selection": "[]"}, "Loop.selection = []: must be random, disagreement or uncerta"),
         ({"Loop.selection": "best"}, "Loop.selection = 'best': must be random, disagreement"),
         ({"SimulatedRaters.accuracy": "2"}, "SimulatedRaters.accuracy = 2: must be from 0 to 1"),
         ({"Loop.round": "3"}, "did you mean"),
@@ -319,7 +346,9 @@ def test_wrong_settings_are_refused_before_anything_runs(
     binding: dict[str, str], message: str, tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    flags = [f"--gin.{name}={value}" for name, value in binding.items()]
+    # What is not refused ends at its first stage.
+    given = {"Loop.preparation": "('-c', 'raise SystemExit(3)')", **binding}
+    flags = [f"--gin.{name}={value}" for name, value in given.items()]
     assert loop.main([str(tmp_path / "run"), f"--gin_file={CONFIG[0]}", *flags]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -9,8 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 
+import browse_miniature
+import loop
+import miniature
 import pytest
-from stages import RECORD, Stage, StageError, run_python, run_stages
+from stages import RECORD, Stage, StageError, hold_folder, run_python, run_stages
+
+LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 
 
 class Shell:
@@ -105,10 +110,9 @@ def test_a_program_is_asked_to_stop_and_may_finish(tmp_path: pathlib.Path) -> No
         "time.sleep(60)\n"
     )
     state = tmp_path / "state"
-    launch = pathlib.Path(__file__).parents[2] / "launch"
     outer = f"import stages, sys; sys.exit(stages.run_python([{str(inner)!r}, {str(state)!r}]))"
     process = subprocess.Popen(
-        [sys.executable, "-c", outer], env=os.environ | {"PYTHONPATH": str(launch)}
+        [sys.executable, "-c", outer], env=os.environ | {"PYTHONPATH": str(LAUNCH)}
     )
     while not (state.exists() and state.read_text()):
         assert process.poll() is None
@@ -116,3 +120,65 @@ def test_a_program_is_asked_to_stop_and_may_finish(tmp_path: pathlib.Path) -> No
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 75
     assert state.read_text() == "saved"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [loop.main, "--gin_file=gin_configs/loop/sample_world.gin"],
+        [miniature.main],
+        [browse_miniature.main],
+    ],
+    ids=["loop", "miniature", "browse_miniature"],
+)
+def test_a_run_that_is_started_twice_is_refused(
+    command: list, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two processes would remove and write the same files, and end the same stages."""
+    main, *flags = command
+    for folder in ("seed_0/world", "web", "world"):  # no first stage begins, even without the lock
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / RECORD).write_text("[]")
+    with hold_folder(tmp_path, pytest.fail):
+        assert main([str(tmp_path), *flags]) == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path} is in use: process {os.getpid()} on " in said
+    assert " has been running in it since 20" in said
+    assert said.count("\n") == 1
+    assert main([str(tmp_path), *flags]) == 1
+    assert "is not the record of a stage" in capsys.readouterr().err
+
+
+def test_a_killed_run_holds_nothing_even_if_its_program_lives_on(tmp_path: pathlib.Path) -> None:
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    outer = (
+        "import stages, sys\n"
+        "with stages.hold_folder(sys.argv[1], print):\n"
+        f"    stages.run_python(['-c', {program!r}])\n"
+    )
+    command = [sys.executable, "-c", outer, str(tmp_path / "new" / "run")]
+    environment = os.environ | {"PYTHONPATH": str(LAUNCH)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        inner = int(process.stdout.readline())
+        try:
+            with (
+                pytest.raises(StageError, match=f"is in use: process {process.pid} on"),
+                hold_folder(tmp_path / "new" / "run", pytest.fail),
+            ):
+                pass
+            process.kill()
+            process.wait()
+            os.kill(inner, 0)  # it lives
+            with hold_folder(tmp_path / "new" / "run", pytest.fail):
+                pass
+        finally:
+            os.kill(inner, signal.SIGKILL)
+    # What a stranger wrote into the file is no reason to fail, nor shown as it is.
+    lock = tmp_path / "new" / "run" / "stages.lock"
+    with hold_folder(lock.parent, pytest.fail):
+        lock.write_bytes(b"\xff\x1b[31m" + b"x\n" * 9999)
+        with pytest.raises(StageError) as refused, hold_folder(lock.parent, pytest.fail):
+            pass
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 4000

@@ -65,6 +65,9 @@ def test_only_questions_rated_for_every_system_count() -> None:
     assert table.rows[0][:3] == ["SFT", "2", "50.0 ± 58.2 (12.1–87.9)"]
     assert table.rows[1][2].startswith("100.0 ± 0.0 (")
     assert rated_for_all([]) == {}
+    # A system that nobody has rated yet takes no question from the others.
+    more = rated_for_all([*answers, rated(model="new")])
+    assert more == {**systems, "new": []}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,7 @@ def test_only_questions_rated_for_every_system_count() -> None:
         ([[1, 1, 0], [0, 0.5]], 0.5),  # by the ratings; of equals the lower
         ([[0.5, 0.5, 1]], 0.5),
         ([None, ["unsure"]], None),
+        ([None, [[1]], [{}, 1]], 1.0),
     ],
 )
 def test_ties_count_half_a_preference(said: list, share: float | None) -> None:
