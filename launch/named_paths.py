@@ -1,9 +1,12 @@
 """Arguments of the form NAME=PATH, and what is wrong with several of them."""
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+
+from gophercite.storage.overwriting import refuse_overwriting
+
+_SUFFIXES = ".json", ".md", ".html"  # of the files that evaluations and reports both write
 
 
 def named_path(text: str) -> tuple[str, str]:
@@ -44,13 +47,10 @@ def refuse_own_results(
       output: prefix of the report.
       prefixes: prefixes of the evaluations.
     """
-    for prefix in prefixes:
-        # Links included: either prefix may have them, and so may the files.
-        if any(
-            os.path.realpath(f"{output}{suffix}") == os.path.realpath(f"{prefix}{suffix}")
-            for suffix in (".json", ".md", ".html")
-        ):
-            parser.error(
-                f"--output {output} is also an evaluation's, whose files the report would "
-                "overwrite: give another prefix"
-            )
+    written = [f"{output}{suffix}" for suffix in _SUFFIXES]
+    try:
+        refuse_overwriting(
+            written, [f"{each}{suffix}" for each in prefixes for suffix in _SUFFIXES]
+        )
+    except ValueError as error:
+        parser.error(f"--output: {error}")

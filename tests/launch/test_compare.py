@@ -124,7 +124,7 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
         (["SFT"], 2, "'SFT' must be NAME=PATH"),
         (["a=x", "a=y"], 2, "NAME=PREFIX: the name 'a' is given twice"),
         (["--preferences", "a=x", "b=y", "a=z"], 2, "--preferences: the name 'a' is given twice"),
-        (["SFT=x", "RL={folder}/b/../out"], 2, "out is also an evaluation's, whose files"),
+        (["SFT=x", "RL={folder}/b/../out"], 2, "out.json, which is read: choose another output"),
         ([], 2, "nothing to compare"),
     ],
 )

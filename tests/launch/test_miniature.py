@@ -212,7 +212,7 @@ def test_what_is_no_evaluation_is_named(
     for own in ("none", "none_free"):
         with pytest.raises(SystemExit):
             compare_policies([*command[:-1], str(tmp_path / "report" / ".." / own)])
-        assert "is also an evaluation's, whose files" in capsys.readouterr().err
+        assert ", which is read: choose another output" in capsys.readouterr().err
 
 
 def test_the_report_reads_metrics_of_strangers(
