@@ -17,17 +17,21 @@ TRAIN = "train"
 
 
 def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's `metrics.jsonl`, in order; a line truncated by a kill is left out."""
+    """The lines of a run's `metrics.jsonl`, in order; each has a whole `step` and a `split`.
+
+    Other lines are left out, such as one that was truncated by a kill.
+    """
     path = epath.Path(folder) / "metrics.jsonl"
     with naming_storage(path):
-        written = path.read_text() if path.exists() else ""
+        written = path.read_bytes() if path.exists() else b""
     lines = []
-    for text in written.splitlines():
+    for text in written.split(b"\n"):
         try:
             line = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        lines.append(line)
+        if isinstance(line, dict) and isinstance(line.get("step"), int) and "split" in line:
+            lines.append(line)
     return lines
 
 

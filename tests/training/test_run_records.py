@@ -25,7 +25,8 @@ def test_metrics_past_the_restored_step_and_torn_lines_are_dropped(tmp_path):
         writer.write(step, "held_out", {"eval/held_out/loss": float("nan")})
     writer.close()
     path = tmp_path / "metrics.jsonl"
-    path.write_text(path.read_text() + '{"step": 6, "spl')  # a kill in the middle of a line
+    odd = b'[1]\n{"split": "train"}\n{"step": "6", "split": "train"}\n\xff\n' + b"[" * 10**5 + b"\n"
+    path.write_bytes(path.read_bytes() + odd + b'{"step": 6, "spl')  # a kill in a line's middle
 
     MetricsWriter(tmp_path, 4, keep_evaluation=False).close()
     assert read_metrics(tmp_path) == [
