@@ -53,7 +53,8 @@ class KeptEpisodes:
         self._path = folder / _FILE
         self._file = ResultFile(self._path, run)
         try:
-            self._kept = {line["question_id"]: self._read(line, world) for line in self._lines()}
+            lines = read_results(self._path)
+            self._kept = {line["question_id"]: self._read(line, world) for line in lines}
         except BaseException:
             self.__exit__()
             raise
@@ -68,18 +69,17 @@ class KeptEpisodes:
         return name in self._kept
 
     def add(self, batch: Iterable[Browsed]) -> None:
-        """Keeps a batch; what is kept already stays as it is."""
-        new = {each.name: each for each in batch if each.name not in self._kept}
-        self._file.append(
-            *(
-                {
-                    "question_id": name,
-                    **each._asdict(),
-                    "episodes": [episode_to_json(episode) for episode in each.episodes],
-                }
-                for name, each in new.items()
-            )
+        """Keeps a batch. Of environments of the same name, the last to be added counts."""
+        new = {each.name: each for each in batch}
+        lines = (
+            {
+                "question_id": name,
+                **each._asdict(),
+                "episodes": [episode_to_json(episode) for episode in each.episodes],
+            }
+            for name, each in new.items()
         )
+        self._file.append(*lines)
         self._kept |= new
 
     def take(self, names: Sequence[str]) -> list[Browsed]:
@@ -90,9 +90,6 @@ class KeptEpisodes:
         """Removes the files: the results are written."""
         for path in (self._path, self._path.with_suffix(".run.json")):
             path.unlink(missing_ok=True)
-
-    def _lines(self) -> Iterable[dict[str, Any]]:
-        return read_results(self._path)
 
     def _read(self, line: dict[str, Any], world: World) -> Browsed:
         try:

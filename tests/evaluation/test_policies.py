@@ -197,6 +197,13 @@ def test_one_question_with_more_samples_does_not_stand_for_all() -> None:
     assert numbers["unshared_questions"] == 1
 
 
+def test_of_two_numbers_of_samples_that_are_as_common_the_smaller_counts() -> None:
+    """So that more questions have enough."""
+    policies = Policy("SFT", samples("-+-- +- -+ -++-")), Policy("RL", samples("++-+ ++ -+ ++++"))
+    study = PolicyStudy([Chain(*policies)])
+    assert (study.samples, len(study.complete)) == (2, 4)
+
+
 def test_questions_count_that_all_policies_have_answered_in_full() -> None:
     short = Policy("RL", [*samples("++++ ++++")[:7], *samples("- - ++++")[2:]])
     study = PolicyStudy([Chain(BEFORE, short)])

@@ -297,6 +297,14 @@ def test_questions_are_browsed_and_reported_with_what_they_cost(
     size = sum(leaf.size for leaf in jax.tree.leaves(load_reward_model(judge).params))
     assert read
     assert browsed_scores._operations_of_judging(flags, shown) == 2 * size * read
+    # Demonstrations are judged as they were when they were made, also a right one without proof.
+    whole = next(each for each in shown if each.supported)
+    unproved = dataclasses.replace(whole.end, references=())
+    assert whole.right
+    asks = argparse.Namespace(reward_model=None)
+    bare = dataclasses.replace(whole, end=unproved, right=None, supported=None)
+    found = browsed_scores._judged(asks, [whole, bare], asked)
+    assert [(each.right, each.supported) for each in found] == [(True, True), (True, False)]
     capsys.readouterr()
     assert browse_report.main([f"bc={out}", "--output", str(tmp_path / "report")]) == 0
     assert "One episode per question" in capsys.readouterr().out

@@ -370,6 +370,15 @@ def test_digests_tell_any_changed_element_and_any_order_apart(data):
         assert digests({"a": jnp.asarray(values[::-1])})["a"][:2] != original[:2]
 
 
+def test_one_of_the_sums_alone_tells_any_changed_bit():
+    """Whatever the element and the bit: not with a probability, as the other one."""
+    values = np.arange(5, dtype=np.uint32)
+    flipped = (values ^ (np.eye(5, dtype=np.uint32) << bit) for bit in (0, 31))
+    for changed in np.concatenate([*flipped]):
+        both = (digests({"a": jnp.asarray(each)})["a"] for each in (values, changed))
+        assert len({each.place_weighted for each in both}) == 2
+
+
 def test_digests_don_t_depend_on_the_mesh():
     values = jax.random.normal(jax.random.key(0), (4, 8, 16))
     where = tiny.partitioner(fsdp=2, model=4)
