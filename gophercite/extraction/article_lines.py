@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import lxml.html
 
-from gophercite.extraction.html_lines import Line
+from gophercite.extraction.page_lines import Line
 
 _RUN = 4  # words
 _SAME = 0.5  # minimum share of a line's runs that are in the article, for a line of the article

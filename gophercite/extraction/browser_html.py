@@ -7,8 +7,9 @@ from typing import NamedTuple
 import trafilatura
 
 from gophercite.extraction.article_lines import of_article
-from gophercite.extraction.html_lines import Line, LineLink, lines_of
+from gophercite.extraction.html_lines import lines_of
 from gophercite.extraction.html_text import is_deep, is_whole, parse, title_of
+from gophercite.extraction.page_lines import Line, LineLink
 
 # With more elements trafilatura would take tens of seconds: it takes 0.15 ms per element.
 _MOST_ELEMENTS = 30_000

@@ -7,30 +7,26 @@ images and mathematics are spelled out (WebGPT, appendix A).
 import dataclasses
 import itertools
 import re
-import unicodedata
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import lxml.etree
 import lxml.html
 
 from gophercite.documents import normalise_text
 from gophercite.extraction import math_text
+from gophercite.extraction.page_lines import (
+    CELLS,
+    LINES,
+    PARAGRAPHS,
+    Line,
+    LineLink,
+    has_lines,
+    joined,
+    keeps_lines,
+    normalised,
+    partly_joined,
+)
 
 _NAME = re.compile(r"\w+")
-
-# These elements are surrounded by an empty line; those in `_LINES` by a line end.
-_PARAGRAPHS = frozenset(
-    _NAME.findall("""
-    address article aside blockquote body details dl fieldset figure footer form h1 h2 h3 h4 h5 h6
-    header hr main ol p pre section table ul
-    """)
-)
-_LINES = frozenset(
-    _NAME.findall("br caption dd div dt figcaption legend li summary tbody td tfoot th thead tr")
-)
-_CELLS = frozenset({"td", "th"})
-_LONGEST_CELL = 200  # characters of a cell of several lines that is part of its row's line
 
 # What a reader of the page doesn't see, or sees on every page of the site.
 _SKIPPED = frozenset(
@@ -47,35 +43,6 @@ _LONGEST_ALTERNATIVE = 500  # characters of an image's description
 _LONGEST_ADDRESS = 4000  # as for addresses that are fetched
 _LONGEST_ANCHOR = 500
 _SCRIPTS = {"sup": "^", "sub": "_"}
-
-
-class LineLink(NamedTuple):
-    """A link: its text is `text[start:end]` of its line; its address is as the page gives it."""
-
-    start: int
-    end: int
-    address: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """A line of a page.
-
-    Attributes:
-      gap: what separates it from the line before: one or two line ends; empty for the first line.
-      text: its text, with the marker of a list item.
-      element: the element in which it begins.
-      is_in_table: whether that is within a table cell.
-      links: links in its text, in order.
-      anchors: anchor names, and their offsets in its text.
-    """
-
-    gap: str
-    text: str
-    element: lxml.html.HtmlElement
-    is_in_table: bool = False
-    links: tuple[LineLink, ...] = ()
-    anchors: tuple[tuple[str, int], ...] = ()
 
 
 def lines_of(tree: lxml.html.HtmlElement, *, for_browser: bool = False) -> list[Line]:
@@ -199,7 +166,7 @@ class _Writer:
         self._break(tag)
         if tag == "table":
             self._rows.append(None)
-        elif tag in _CELLS:
+        elif tag in CELLS:
             self._cells += 1
             row = self._rows[-1] = self._rows[-1] or _Row(self._gap)
             row.cells.append(len(self._lines))
@@ -218,7 +185,7 @@ class _Writer:
         if tag == "table":
             self._rows.pop()
         self._preformatted -= tag == "pre"
-        self._cells -= tag in _CELLS
+        self._cells -= tag in CELLS
         if tag in ("ul", "ol") and self._numbers:
             self._numbers.pop()
 
@@ -302,20 +269,20 @@ class _Writer:
         cells = [self._lines[a:b] for a, b in itertools.pairwise(ends)]
         if sum(map(bool, cells)) == 1:  # empty cells before a text are only space
             cells = list(itertools.dropwhile(lambda cell: not cell, cells))
-            if _has_lines(cells[0]):
+            if has_lines(cells[0]):
                 return
         del self._lines[row.cells[0] :]
-        if any(map(_keeps_lines, cells)):
-            self._lines += _partly_joined(cells)
+        if any(map(keeps_lines, cells)):
+            self._lines += partly_joined(cells)
         else:
-            self._lines.append(dataclasses.replace(_joined(cells), gap=row.gap))
+            self._lines.append(dataclasses.replace(joined(cells), gap=row.gap))
             self._gap = "\n"
 
     def _break(self, tag: str) -> None:
         """Ends the line if the element begins or ends one."""
-        if tag not in _PARAGRAPHS and tag not in _LINES:
+        if tag not in PARAGRAPHS and tag not in LINES:
             return
-        gap = "\n\n" if tag in _PARAGRAPHS else "\n"
+        gap = "\n\n" if tag in PARAGRAPHS else "\n"
         blanks = "\n" if self._preformatted else None
         whole = "".join(self._pieces)
         text = whole.strip(blanks)
@@ -333,7 +300,7 @@ class _Writer:
                     *((name, at + moved) for name, at in self._anchors),
                 ),
             )
-            self._lines.append(_normalised(line) if self._for_browser else line)
+            self._lines.append(normalised(line) if self._for_browser else line)
             self._gap, self._marker = gap, ""
             self._anchors, self._waiting = [], []
         else:
@@ -346,92 +313,6 @@ class _Writer:
         self._length = 0
         self._element = None
         self._links = []
-
-
-def _has_lines(cell: Sequence[Line]) -> bool:
-    return len(cell) > 1 or any("\n" in line.text for line in cell)  # preformatted
-
-
-def _keeps_lines(cell: Sequence[Line]) -> bool:
-    return _has_lines(cell) and (
-        any("\n" in line.text for line in cell)
-        or sum(len(line.text) for line in cell) > _LONGEST_CELL
-    )
-
-
-def _partly_joined(cells: Sequence[Sequence[Line]]) -> list[Line]:
-    """The lines of a row that keeps them, without the breaks between cells of one line."""
-    lines: list[Line] = []
-    row: list[Sequence[Line]] = []
-    for cell in cells:
-        if cell and _has_lines(cell):
-            if row and not _begins_block(cell[0]):
-                lines += (_joined([*row, cell[:1]]), *cell[1:])
-            else:
-                lines += (*([_joined(row)] if row else []), *cell)
-            row = []
-        elif cell:
-            row.append(cell)
-    return [*lines, _joined(row)] if row else lines
-
-
-def _begins_block(line: Line) -> bool:
-    """Whether a line in a table cell begins in an element that begins a line."""
-    place = line.element
-    while place is not None and place.tag not in _CELLS:
-        if place.tag in _PARAGRAPHS or place.tag in _LINES:
-            return True
-        place = place.getparent()
-    return False
-
-
-def _joined(cells: Sequence[Sequence[Line]]) -> Line:
-    """One line of the lines of these cells, of which at least one has some."""
-    texts: list[str] = []
-    links: list[LineLink] = []
-    anchors: list[tuple[str, int]] = []
-    length = 0
-    for number, cell in enumerate(cells):
-        if number:
-            texts.append("|")
-            length += 2
-        for line in cell:
-            texts.append(line.text)
-            links += (LineLink(a + length, b + length, link) for a, b, link in line.links)
-            anchors += ((name, place + length) for name, place in line.anchors)
-            length += len(line.text) + 1
-    first = next(line for cell in cells for line in cell)
-    return dataclasses.replace(
-        first, text=" ".join(texts), links=tuple(links), anchors=tuple(anchors)
-    )
-
-
-def _normalised(line: Line) -> Line:
-    """Normalises a line as in a document, and adjusts and limits its offsets to its text.
-
-    Its pieces are in normal form, but where two of them meet, the result may not be.
-    """
-    text, length = line.text, len(line.text)
-    places = {min(max(0, place), length) for link in line.links for place in link[:2]}
-    places |= {min(max(0, place), length) for _, place in line.anchors}
-    moved = {place: place for place in places}
-    if not unicodedata.is_normalized("NFC", text):
-        ordered = sorted(places | {0, length})
-        parts = [normalise_text(text[a:b]) for a, b in itertools.pairwise(ordered)]
-        starts = itertools.accumulate(map(len, parts), initial=0)
-        moved = dict(zip(ordered, starts, strict=True))
-        text = normalise_text(text)
-        if text != "".join(parts):  # an offset splits what normalisation joins
-            return dataclasses.replace(line, text=text, links=(), anchors=())
-    links = []
-    for link in line.links:
-        start, end = (moved[min(max(0, place), length)] for place in link[:2])
-        said = text[start:end]
-        if said.strip():
-            start += len(said) - len(said.lstrip())
-            links.append(LineLink(start, start + len(said.strip()), link.address))
-    anchors = tuple((name, moved[min(max(0, place), length)]) for name, place in line.anchors)
-    return dataclasses.replace(line, text=text, links=tuple(links), anchors=anchors)
 
 
 def _first_number(element: lxml.html.HtmlElement) -> int:

@@ -7,7 +7,8 @@ import lxml.etree
 import lxml.html
 import trafilatura
 
-from gophercite.extraction.html_lines import Line, lines_of
+from gophercite.extraction.html_lines import lines_of
+from gophercite.extraction.page_lines import Line
 
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
