@@ -27,6 +27,7 @@ import json
 import pathlib
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import gin
@@ -37,7 +38,8 @@ from loop_settings import Loop, Place
 from stages import StageError, hold_folder, run_python, run_stages
 
 from gophercite.storage import write_whole
-from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.json_fields import JsonFields, in_one_line
+from gophercite.storage.json_lines import read_one
 from gophercite.storage.paths import open_bytes
 
 
@@ -130,7 +132,7 @@ def _check_drawn(
     place: Place, path: pathlib.Path, named: pathlib.Path, record: pathlib.Path
 ) -> None:
     """Refuses questions that were drawn with other settings."""
-    drawn = json.loads(record.read_text("utf-8"))
+    drawn = read_one(record, lambda value: JsonFields(value, None, Counter()).values)
     hint = f"undo the change, or start a new folder ({path})"
     for name, value in _settings(place).items():
         if drawn.get(name) != value:

@@ -17,6 +17,8 @@ from gophercite.reports.figures import growth_figure, png, rounds_figure
 from gophercite.reports.report_files import Image, Section, write_files, write_report
 from gophercite.reports.saved_results import SavedResultsError, read_system
 from gophercite.reports.tables import Table
+from gophercite.storage.json_fields import JsonFields, RecordError
+from gophercite.storage.json_lines import read_one
 
 _TITLE = "The loop: how the model improved with each round of ratings"
 _AMOUNTS = {
@@ -171,9 +173,20 @@ def write_loop_report(places: Sequence[Place], prefix: pathlib.Path) -> Iterator
 
 
 def _counts(place: Place) -> list[dict[str, int]]:
+    """What each round has added, from the last round's folder.
+
+    Raises:
+      OSError, ValueError: the file can't be read, or isn't of this loop.
+    """
     path = place.round(place.loop.rounds - 1) / "data" / "counts.json"
-    counts: list[dict[str, int]] = json.loads(path.read_text("utf-8"))
-    return counts
+
+    def parse(rounds: object) -> list[dict[str, int]]:
+        if not isinstance(rounds, list) or len(rounds) != place.loop.rounds:
+            raise RecordError(f"must be a list of {place.loop.rounds} rounds")
+        fields = [JsonFields(each, _AMOUNTS, Counter(), f"[{n}]") for n, each in enumerate(rounds)]
+        return [{name: each.integer(name) for name in _AMOUNTS} for each in fields]
+
+    return read_one(path, parse)
 
 
 def _mean_growth(counts: Sequence[Sequence[dict[str, int]]], kind: str) -> list[float]:

@@ -58,8 +58,13 @@ def best_of_n(
 def put_last(
     scores: Float[np.ndarray, "questions samples"], last: Bool[np.ndarray, "questions samples"]
 ) -> Float[np.ndarray, "questions samples"]:
-    """Returns scores with some lowered below all others; their order among themselves is kept."""
-    return np.where(last, scores - np.ptp(scores) - 1, scores)
+    """Returns the ranks of scores, some of them below all others.
+
+    Equal scores have equal ranks, and the order within either kind is that of the scores. Scores
+    may be of any size: lowering them by their range would round some to the same number.
+    """
+    ranks = np.unique(scores, return_inverse=True)[1].reshape(scores.shape).astype(float)
+    return np.where(last, ranks - ranks.size, ranks)
 
 
 def _chances(samples: int, n: int) -> Float[np.ndarray, " samples"]:

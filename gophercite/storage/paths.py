@@ -49,13 +49,18 @@ def is_remote(path: epath.PathLike) -> bool:
     return "://" in os.fspath(path)
 
 
+def is_storage(path: epath.PathLike) -> bool:
+    """Whether a path is on a disk or in a bucket, and not an address of another kind."""
+    return not is_remote(path) or os.fspath(path).startswith(_BUCKETS)
+
+
 def storage_path(path: epath.PathLike) -> epath.Path:
     """Returns a path on a disk or in a bucket.
 
     Raises:
       StorageError: it is an address of another kind, such as one in the web.
     """
-    if is_remote(path) and not os.fspath(path).startswith(_BUCKETS):
+    if not is_storage(path):
         raise _refusal(path)
     return epath.Path(path)
 

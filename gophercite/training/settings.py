@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Literal
 
+from gophercite.storage.paths import is_storage
 from gophercite.training.early_stopping import EarlyStopping
 
 
@@ -58,8 +59,14 @@ class TrainSettings:
         """Checks the settings.
 
         Raises:
-          ValueError: a count is too low, or settings contradict each other.
+          ValueError: a count is too low, the folder is nowhere that files can be kept, or settings
+            contradict each other.
         """
+        if not self.model_dir or not is_storage(self.model_dir):
+            raise ValueError(
+                f"TrainSettings.model_dir = {self.model_dir!r}: must be a folder on this machine "
+                "or gs://BUCKET/NAME"
+            )
         counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
         least = dict.fromkeys([*counts, "keep_newest"], 1) | {"keep_best": 0}
         if self.profile_step is not None:

@@ -32,9 +32,14 @@ def test_it_is_the_mean_over_all_subsets(drawn):
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@given(st.lists(st.tuples(samples, st.booleans()), min_size=1, max_size=8))
-def test_what_comes_last_is_chosen_only_alone(drawn):
+FAR_APART = np.array([-np.inf, -1e300, -1e18, 0.0, 1.0, 1e18, np.inf])
+
+
+@given(st.lists(st.tuples(samples, st.booleans()), min_size=1, max_size=8), st.booleans())
+def test_what_comes_last_is_chosen_only_alone(drawn, are_far_apart):
     chosen_by, judged_by = np.array([scores for scores, _ in drawn], float).T
+    if are_far_apart:
+        chosen_by = FAR_APART[chosen_by.astype(int) + 3]
     last = np.array([is_last for _, is_last in drawn])
     sizes = range(1, len(drawn) + 1)
     found = best_of_n(chosen_by[None], judged_by[None], sizes, last[None])[0]

@@ -210,6 +210,16 @@ def test_two_rounds_from_questions_to_the_report(
     assert list(write_loop_report([first], folder.parent / "report"))
     assert "gains can't be measured yet" in (folder.parent / "report.md").read_text()
 
+    counts = folder / "round_1" / "data" / "counts.json"
+    whole = json.loads(counts.read_text("utf-8"))
+    for damaged, said in [
+        (whole[:1], "must be a list of 2 rounds"),
+        ([whole[0], {**whole[1], "good": "3"}], r"\[1\]\.good"),
+    ]:
+        counts.write_text(json.dumps(damaged), "utf-8")
+        with pytest.raises(ValueError, match=rf"counts\.json.*{said}"):
+            list(write_loop_report([place], folder.parent / "report"))
+
 
 def answers(place: Place, number: int, split: str, shares: Sequence[float]) -> None:
     """Results of which each question has four samples, so many of them supported."""
@@ -447,6 +457,13 @@ def test_questions_that_were_drawn_with_other_settings_are_refused(place: Place)
     other = dataclasses.replace(place.loop, questions=place.loop.validation_questions)
     with pytest.raises(StageError, match=r"questions_validation.*drawn from .*questions_train"):
         loop.take_questions(dataclasses.replace(place, loop=other), 0)
+    record = place.questions(0).parent / "round_0_drawn.json"
+    drawn = record.read_text("utf-8")
+    for damaged in drawn[:20], "[]":
+        record.write_text(damaged, "utf-8")
+        with pytest.raises(ValueError, match=r"round_0_drawn\.json"):
+            loop.take_questions(place, 0)
+    record.write_text(drawn, "utf-8")
     # Loops that were begun before this was recorded go on, as do those whose file only grew.
     questions = pathlib.Path(place.loop.questions)
     questions.write_text(questions.read_text("utf-8") + '{"id": "more"}\n', "utf-8")

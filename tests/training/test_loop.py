@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import signal
 import socket
 import time
@@ -241,6 +242,13 @@ def test_what_is_counted_must_be_a_whole_number(name, value):
     counts = {"model_dir": "runs/here", "total_steps": 12, "batch_size": 4}
     with pytest.raises(ValueError, match=f"TrainSettings.{name} = {value!r}: must be a whole"):
         TrainSettings(**{**counts, name: value})
+
+
+@pytest.mark.parametrize("folder", ["", "foo://bucket/run", "https://example.com/run"])
+def test_a_run_needs_a_folder(folder):
+    said = f"TrainSettings.model_dir = {folder!r}: must be a folder on this machine or gs://"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        TrainSettings(folder, 12, 4)
 
 
 @pytest.mark.parametrize(("name", "least"), [("keep_newest", 1), ("keep_best", 0)])
