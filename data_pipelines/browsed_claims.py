@@ -30,6 +30,7 @@ from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.records import Question
 from gophercite.records.answers import Answer, Citation, answer_to_json
 from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
@@ -63,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     options = _parse(arguments)
     report = records.Report()
+    written = [options.out / "claims.jsonl", options.out / "empty.jsonl"]
     try:
+        refuse_overwriting(written, [*options.episodes, options.questions])
         wanted_ids: set[str] | None = None
         if options.questions is not None:
             wanted_ids = {q.id for q in records.read(options.questions, Question, report=report)}
@@ -84,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not answers and not empty:
             raise ValueError("no episode is of one of the questions")
         options.out.mkdir(parents=True, exist_ok=True)
-        records.write_json(options.out / "claims.jsonl", answers)
-        records.write_json(options.out / "empty.jsonl", empty)
+        for path, of_path in zip(written, (answers, empty), strict=True):
+            records.write_json(path, of_path)
     except (OSError, ValueError) as error:
         print(f"browsed_claims: {in_one_line(error)}", file=sys.stderr)
         return 1

@@ -33,6 +33,8 @@ from gophercite.browser.encoding import long_answer
 from gophercite.browser.episodes import Episode, read_episodes
 from gophercite.browser.state import State
 from gophercite.records import Comparison, Question
+from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 
 _POINTS = ("much better", "better")
@@ -86,7 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     options = _parse(arguments)
     report = records.Report()
+    written = {
+        f"{model} {part}": folder / f"comparisons_{part}.jsonl"
+        for model, folder in (("first", options.out), ("second", options.out / "validation_model"))
+        for part in ("train", "validation")
+    }
     try:
+        refuse_overwriting(written.values(), [options.questions, *options.episodes])
         questions = {
             each.id: each
             for each in records.read(options.questions, Question, report=report)
@@ -117,14 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(problem, file=sys.stderr)
         if not by_split["first train"]:
             raise ValueError("no question has two different answers to compare")
-        folders = {"first": options.out, "second": options.out / "validation_model"}
-        for model, folder in folders.items():
-            for part in ("train", "validation"):
-                if found := by_split[f"{model} {part}"]:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    records.write(folder / f"comparisons_{part}.jsonl", found)
+        for name, path in written.items():
+            if found := by_split[name]:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                records.write(path, found)
+            else:  # one of an earlier run may have what is learnt from now
+                path.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        print(f"browsing_comparisons: {error}", file=sys.stderr)
+        print(f"browsing_comparisons: {in_one_line(error)}", file=sys.stderr)
         return 1
     for name, found in by_split.items():
         if found:
@@ -157,6 +165,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in ("held_out", "validation_model"):
         if not 0 <= getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')}: must be from 0 to below 1")
+    if options.each < 1:
+        parser.error(f"--each is {options.each}: must be at least 1")
     if not 0 < options.share <= 1:
         parser.error(f"--share is {options.share}: must be above 0 and at most 1")
     return options

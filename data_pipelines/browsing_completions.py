@@ -27,6 +27,8 @@ from gophercite.browser.episodes import Episode, examples, read_episodes
 from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.worlds import World
 from gophercite.records import Completion
+from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 from gophercite.vocabularies import Vocabulary, load_vocabulary
 
@@ -77,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = records.Report()
     learnt: dict[str, list[Completion]] = {"train": [], "validation": []}
     episodes = refused = unsupported = 0
+    written = {split: options.out / f"completions_{split}.jsonl" for split in learnt}
     try:
+        refuse_overwriting(written.values(), [options.episodes])
         vocabulary = load_vocabulary(options.vocabulary)
         with RecordedWorld(options.world) as world:
             for episode in read_episodes(options.episodes, report=report):
@@ -106,9 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         for split, of_split in learnt.items():
             if of_split or (split == "validation" and options.held_out):
-                records.write(options.out / f"completions_{split}.jsonl", of_split)
+                records.write(written[split], of_split)
+            else:  # one of an earlier run may have what is learnt from now
+                written[split].unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        print(f"browsing_completions: {error}", file=sys.stderr)
+        print(f"browsing_completions: {in_one_line(error)}", file=sys.stderr)
         return 1
     print(
         f"{counted(episodes, 'episode')}; "

@@ -5,12 +5,15 @@
 Each ROUND_DIR has rated_answers.jsonl and comparisons.jsonl, as `gophercite rate export` writes
 them. OUT_DIR gets
 
-  answers/round_N.jsonl                 for supervised fine-tuning (gin_configs/sft_own_records.gin)
+  answers/round_N.jsonl                 the good answers, for supervised fine-tuning
+                                        (gin_configs/sft_own_records.gin)
   comparisons/comparisons_train.jsonl   for a reward model
   comparisons/comparisons_validation.jsonl
   counts.json                           what each round has added
 
-All comparisons of one question are in one split, and stay there when rounds are added.
+An answer is good if most of its raters found it plausible, and most found it supported. All
+comparisons of one question are in one split, and stay there when rounds are added. Nothing is
+written if there is too little of anything.
 """
 
 import argparse
@@ -59,23 +62,16 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
       OSError: a file is missing or can't be written.
       ValueError: no answer is good, or no decided comparison is left for training or validation.
     """
-    counts, train, validation = [], list[Comparison](), list[Comparison]()
-    for number, folder in enumerate(rounds):
+    counts, good = [], list[list[RatedAnswer]]()
+    train, validation = list[Comparison](), list[Comparison]()
+    for folder in rounds:
         answers = list(records.read(folder / "rated_answers.jsonl", RatedAnswer, strict=True))
         compared = list(records.read(folder / "comparisons.jsonl", Comparison, strict=True))
-        (out / "answers").mkdir(parents=True, exist_ok=True)
-        records.write(out / "answers" / f"round_{number}.jsonl", answers)
+        good.append([each for each in answers if each.plausible and each.supported])
         for each in compared:
             is_held_out = zlib.crc32(each.question.encode()) / 2**32 < held_out
             (validation if is_held_out else train).append(each)
-        counts.append(
-            RoundCounts(
-                len(answers),
-                sum(bool(each.plausible and each.supported) for each in answers),
-                len(compared),
-                _decided(compared),
-            )
-        )
+        counts.append(RoundCounts(len(answers), len(good[-1]), len(compared), _decided(compared)))
     if not any(each.good for each in counts):
         raise ValueError(
             f"none of {sum(each.answers for each in counts)} answers was rated plausible and "
@@ -88,6 +84,13 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
             f"{_decided(train)} decided comparisons to train with and {_decided(validation)} to "
             "validate with: there must be some of each; have more items rated"
         )
+    written = [f"round_{number}.jsonl" for number in range(len(rounds))]
+    (out / "answers").mkdir(parents=True, exist_ok=True)
+    for name, answers in zip(written, good, strict=True):
+        records.write(out / "answers" / name, answers)
+    for path in (out / "answers").glob("round_*.jsonl"):
+        if path.name not in written:  # of a merge of more rounds
+            path.unlink()
     (out / "comparisons").mkdir(parents=True, exist_ok=True)
     records.write(out / "comparisons" / "comparisons_train.jsonl", train)
     records.write(out / "comparisons" / "comparisons_validation.jsonl", validation)

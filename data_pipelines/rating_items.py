@@ -38,6 +38,7 @@ from gophercite import evidence, records
 from gophercite.documents import Document
 from gophercite.records import Question, RatedAnswer
 from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.answer_matching import normalize_answer
 from gophercite.text.sentences import sentence_spans
 
@@ -288,7 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the items to be rated; returns 1 if there are none."""
     flags = _parse(arguments)
     report = records.Report()
+    items, truth = flags.out / "items.jsonl", flags.out / "truth.jsonl"
     try:
+        refuse_overwriting([items, truth], [flags.samples, flags.questions])
         questions = {q.id: q for q in records.read(flags.questions, Question, report=report)}
         samples, faults = read_samples(flags.samples, questions, report)
         if flags.contrast:
@@ -297,11 +300,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 other = contrast(found[0], questions[id], draw) if len(found) == 1 else None
                 samples[id] = [*found, other] if other else found
         chosen = choose(samples, flags.by, flags.items, random.Random(flags.seed))
-        flags.out.mkdir(parents=True, exist_ok=True)
-        records.write(
-            flags.out / "items.jsonl", (each.answer for pair in chosen.items for each in pair)
-        )
-        _write_truth(flags.out / "truth.jsonl", chosen.items)
+        if chosen.items:  # those of an earlier run may be being rated
+            flags.out.mkdir(parents=True, exist_ok=True)
+            records.write(items, (each.answer for pair in chosen.items for each in pair))
+            _write_truth(truth, chosen.items)
     except (OSError, ValueError) as error:
         print(f"rating_items: {in_one_line(error)}", file=sys.stderr)
         return 1
@@ -309,10 +311,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report, file=sys.stderr)
     for why, count in (faults + chosen.passed_over).items():
         print(f"left out: {count} {why}")
-    print(f"{flags.out}/items.jsonl: {len(chosen.items)} items")
     if not chosen.items:
         print("rating_items: no question has two answers to compare", file=sys.stderr)
         return 1
+    print(f"{items}: {len(chosen.items)} items")
     return 0
 
 

@@ -49,4 +49,6 @@ def estimate(values: Sequence[float]) -> Estimate:
     z = _NORMAL_90**2 / count
     centre = (mean + z / 2) / (1 + z)
     reach = math.sqrt(z * (mean * (1 - mean) + z / 4)) / (1 + z)
-    return Estimate(mean, max(0.0, centre - reach), min(1.0, centre + reach), count)
+    # At 0 and 1 rounding may put an end on the wrong side of the mean.
+    low, high = min(mean, centre - reach), max(mean, centre + reach)
+    return Estimate(mean, max(0.0, low), min(1.0, high), count)

@@ -150,10 +150,12 @@ def _with_interval(
 ) -> Agreement | None:
     """The ratio of the items' sums, and its interval; undefined resamples are left out."""
     count = len(sums)
-    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    # Items with equal sums are drawn together: of many items few kinds differ.
+    kinds, sizes = np.unique(sums, axis=0, return_counts=True)
+    draws = np.random.default_rng(seed).multinomial(count, sizes / count, RESAMPLES)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = float(ratio(sums.sum(0, keepdims=True))[0])
-        resampled = ratio(draws @ sums)
+        resampled = ratio(draws @ kinds)
     if not np.isfinite(value):
         return None
     low, high = np.percentile(resampled[np.isfinite(resampled)], [_TAIL, 100 - _TAIL])

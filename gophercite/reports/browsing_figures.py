@@ -144,7 +144,7 @@ def scaling_figure(
     axes.set_xticks(ticks, [f"{share:g}" for share in ticks])
     axes.minorticks_off()
     axes.set_xlabel(amount)
-    axes.set_ylabel(quality)
+    axes.set_ylabel(legend_label(quality))
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     return _legend(figure, axes)
@@ -186,7 +186,7 @@ def compute_figure(
               label="worth its cost")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlabel("floating point operations per answer")
-    axes.set_ylabel(quality)
+    axes.set_ylabel(legend_label(quality))
     return _legend(figure, axes)
 
 
@@ -205,7 +205,7 @@ def _lines(axes: Axes, lines: Mapping[str, Mapping[Any, Range]]) -> None:
 
 
 def _in_percent(figure: Figure, axes: Axes, quality: str) -> Figure:
-    axes.set_ylabel(quality)
+    axes.set_ylabel(legend_label(quality))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(0, 1.01)
     return _legend(figure, axes)

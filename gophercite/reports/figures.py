@@ -145,7 +145,7 @@ def png(figure: Figure) -> bytes:
 def parameters_in_words(count: int) -> str:
     """Returns a number of parameters in the usual short form: 44M, 1.4B."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
-        if count >= size:
+        if count >= 0.9995 * size:  # below it rounds to 999 of the unit below
             value = count / size
             return f"{value:.1f}".removesuffix(".0") + unit if value < 10 else f"{value:.0f}{unit}"
     return str(count)
@@ -195,7 +195,7 @@ def _by_round(axes: Axes, rounds: Sequence[int]) -> None:
 
 
 def _finished(figure: Figure, axes: Axes, quality: str) -> Figure:
-    axes.set_ylabel(quality)
+    axes.set_ylabel(legend_label(quality))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(0, 1.01)
     without_frame(axes)

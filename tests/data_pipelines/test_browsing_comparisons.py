@@ -150,3 +150,31 @@ def test_bad_lines_are_named_even_if_nothing_is_left_to_compare(
     *bad, problem = capsys.readouterr().err.splitlines()
     assert [line.split(": ")[0] for line in bad] == [f"{path}:1" for path in flags[:2]]
     assert "no question has two different answers" in problem
+
+
+def test_no_file_of_an_earlier_run_stays_beside_those_of_this_one(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    """It would be compared with what is learnt from now."""
+    assert len(compared(asked, tmp_path)) == 4
+    shares = ["--held-out", "0", "--validation-model", "0"]
+    assert main([*asked, "--out", str(tmp_path), *shares]) == 0
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["comparisons_train.jsonl"]
+
+
+def test_questions_are_not_overwritten(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = tmp_path / "comparisons_train.jsonl"
+    questions.write_bytes(Path(asked[0]).read_bytes())
+    assert main([str(questions), asked[1], "--out", str(tmp_path)]) == 1
+    assert "would overwrite" in capsys.readouterr().err
+    assert questions.read_bytes() == Path(asked[0]).read_bytes()
+
+
+def test_at_least_one_comparison_of_each_question_is_asked_for(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*asked, "--out", str(tmp_path), "--each", "0"])
+    assert "--each is 0: must be at least 1" in capsys.readouterr().err

@@ -99,6 +99,9 @@ def test_held_out_questions_are_whole_and_as_many_as_asked_for(folder: pathlib.P
     }
     assert ids["validation"] == {one.id for one in held_out}
     assert not ids["validation"] & ids["train"]
+    # What an earlier run held out, one that holds out nothing learns.
+    assert main([*arguments, str(folder / "split"), *options[:2]]) == 0
+    assert not (folder / "split/completions_validation.jsonl").exists()
 
 
 def test_a_share_is_part_of_a_larger_one_and_what_is_held_out_stays(folder: pathlib.Path) -> None:

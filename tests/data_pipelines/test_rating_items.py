@@ -172,9 +172,18 @@ def test_an_only_answer_is_compared_with_its_claim_beside_another_sentence(
     names = [str(tmp_path / name) for name in ("samples", "questions", "items")]
     assert rating_items.main(names) == 1
     assert rating_items.main([*names, "--contrast"]) == 0
-    items = list(records.read(tmp_path / "items" / "items.jsonl", RatedAnswer, strict=True))
+    path = tmp_path / "items" / "items.jsonl"
+    items = list(records.read(path, RatedAnswer, strict=True))
     assert [each.claim for each in items] == ["1812", "1812"]
     assert "It burned in 1812." in {each.quote for each in items}
+    # They may be being rated: a run that finds nothing leaves them alone.
+    before = path.read_bytes()
+    assert rating_items.main(names) == 1
+    assert path.read_bytes() == before
+    # Nor are questions overwritten that are named as the items are.
+    path.write_bytes((tmp_path / "questions").read_bytes())
+    assert rating_items.main([names[0], str(path), names[2], "--contrast"]) == 1
+    assert path.read_bytes() == (tmp_path / "questions").read_bytes()
 
 
 # --- Rounds ---
@@ -220,10 +229,16 @@ def test_rounds_add_up_and_questions_stay_on_their_side(
         sides.append(read)
         files = sorted(path.name for path in (out / "answers").iterdir())
         assert files == [f"round_{number}.jsonl" for number in range(count)]
+        good = list(records.read(out / "answers" / "round_0.jsonl", RatedAnswer, strict=True))
+        assert len(good) == 30
+        assert all(each.plausible and each.supported for each in good)
         counts = json.loads((out / "counts.json").read_text())
         assert counts == [{"answers": 90, "good": 30, "comparisons": 30, "decided": 10}] * count
     assert sides[0]["validation"] <= sides[1]["validation"]
     assert 10 < len(sides[1]["validation"]) < 45
+    # A merge of fewer rounds leaves no answers of the others.
+    assert rated_rounds.main([str(out), *map(str, rounds[:2]), "--held-out", "0.3"]) == 0
+    assert sorted(path.name for path in (out / "answers").iterdir()) == files[:2]
     assert "round 2: 90 answers, 30 of them good; 30 comparisons" in capsys.readouterr().out
 
 
@@ -244,7 +259,7 @@ def test_rounds_without_a_good_answer_are_refused(
     records.write(path, bad)
     assert rated_rounds.main([str(tmp_path / "out"), str(tmp_path / "round")]) == 1
     assert "none of 15 answers was rated plausible and supported" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "counts.json").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("side", ["train", "validation"])

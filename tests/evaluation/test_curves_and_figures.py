@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.cbook import STEP_LOOKUP_MAP
 from PIL import Image
 
@@ -13,6 +15,7 @@ from gophercite.evaluation import curves
 from gophercite.evaluation.abstention import coverage_curve
 from gophercite.evaluation.intervals import estimate
 from gophercite.reports import figures
+from gophercite.reports.browsing_figures import preference_by_n_figure
 from gophercite.reports.figure_sections import SavedSystem, figures_section
 
 
@@ -123,12 +126,22 @@ def test_names_are_no_formulas() -> None:
     (text,) = figure.axes[0].get_legend().get_texts()
     assert re.sub("\u200b", "", text.get_text()) == r"_a \$b\$"
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "2"]
+    unanimous = {4: estimate([1.0] * 7)}
+    assert figures.png(preference_by_n_figure({}, unanimous, "preferred over a$x_$"))
+
+
+@given(st.integers(1, 3000), st.integers(0, 3000))
+def test_an_interval_holds_its_mean(count: int, good: int) -> None:
+    """Where all agree, rounding put its end a little inside, and bars had negative lengths."""
+    for share in (min(good, count) / count, 0.0, 1.0):
+        found = estimate([share] * count)
+        assert 0 <= found.low <= found.mean <= found.high <= 1
 
 
 @pytest.mark.parametrize(
     ("count", "said"),
     [(44_000_000, "44M"), (1_400_000_000, "1.4B"), (280_000_000_000, "280B"), (1_115_264, "1.1M"),
-     (7_000_000_000, "7B"), (999, "999")],
+     (7_000_000_000, "7B"), (999, "999"), (999_999, "1M"), (999_600_000, "1B")],
 )  # fmt: skip
 def test_numbers_of_parameters(count: int, said: str) -> None:
     assert figures.parameters_in_words(count) == said
