@@ -12,30 +12,31 @@ import seqio
 import tensorflow as tf
 from etils import epath
 
+from data_pipelines.cache_key import SEED, key_of, takes_lengths, vocabulary_of
 from data_pipelines.cached_examples import (
     DONE,
     CacheError,
+    DamagedIndexError,
     Shard,
     described,
     examples_of,
     index_path,
     read_shard,
     to_blob,
-    written_shards,
 )
 from data_pipelines.description import describe
 from data_pipelines.example_reader import ExampleReader, Features, reader_of
 from data_pipelines.features import SeqioVocabulary
 from data_pipelines.randomness import epoch_seed
-from data_pipelines.row_plan import digest
 from data_pipelines.sources import NumberedSource
 from gophercite.storage import open_bytes, write_file
 
 SHARD_BYTES = 128 * 10**6
 _AT_ONCE = 64  # records
-_COMPARED = 16  # records that are built twice, to see whether examples vary
+_TRIED = 1024  # records at most that are built twice, to see whether examples vary
+_COMPARED = 64  # of those, how many that give examples are enough
+_MEASURED = 64  # records that are built to know the size of a shard
 _OF_EPOCH = "seed"  # the one feature that always differs from epoch to epoch
-_SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +116,9 @@ def cache_split(
             f"task {task.name!r} draws its examples anew in each epoch; cached, each epoch would "
             "have those of the first. If that is what you want, set --fix_draws"
         )
-    key = _key(task, split, lengths, reader)
-    if (where / DONE).exists() and described(where)["shards"] == len(written_shards(where, key)):
-        examples = int(described(where)["examples"])
+    key = key_of(task, split, lengths, reader)
+    examples = _examples_of_all(where, key)
+    if examples is not None:
         say(f"{split}: {examples} examples are there already")
         return examples
     if reader is None:
@@ -132,7 +133,7 @@ def cache_split(
                 yield number, write_shard(task, split, lengths, shards, number)
 
         known = _write_missing(shards, spread or here, split, say)
-    written = written_shards(where, key)
+    written = _written_shards(where, key)
     total = sum(len(shard.checksums) for shard in written)
     examples = sum(
         known[number] if number in known else _count(where, number, shard)
@@ -144,7 +145,8 @@ def cache_split(
         raise CacheError(f"{where}: has {total} of {reader.count} records; start this again")
     written_last = {
         "task": task.name, "key": key, "shards": len(written), "records": total,
-        "examples": examples, "vocabulary": describe(_vocabulary(task)), "features": _kinds(task),
+        "examples": examples, "vocabulary": describe(vocabulary_of(task)), "features": _kinds(task),
+        "lengths": dict(lengths) if any(map(takes_lengths, task.preprocessors)) else {},
     }  # fmt: skip
     write_file(where / DONE, json.dumps(written_last, indent=2) + "\n")
     say(f"{split}: {examples} examples")
@@ -213,13 +215,61 @@ def _missing(where: epath.Path, shards: Shards) -> list[int]:
     Raises:
       CacheError: they are of something else.
     """
-    there = sorted(int(path.name.split(".")[0]) for path in where.glob("*.index.npz"))
-    counts = [len(read_shard(where, number, shards.key).checksums) for number in there]
+    there = _usable_shards(where, shards.key)
+    counts = [len(shard.checksums) for shard in there.values()]
     if counts != [len(shards.range_of(number)) for number in there]:
         for number in there:
             index_path(where, number).unlink()
-        there = []
+        there = {}
     return sorted(set(range(shards.count)) - set(there))
+
+
+def _usable_shards(where: epath.Path, key: str) -> dict[int, Shard]:
+    """Returns the shards that are complete, by number, in order.
+
+    Removes the indices of others, which are damaged or lack examples, so that they are written
+    again.
+
+    Raises:
+      CacheError: they are of something else.
+    """
+    found: dict[int, Shard] = {}
+    for path in sorted(where.glob("*.index.npz")):
+        number = path.name.removesuffix(".index.npz")
+        if not number.isdecimal() or index_path(where, int(number)) != path:
+            continue  # not of ours
+        examples = where / f"{number}.examples"
+        try:
+            shard = read_shard(where, int(number), key)
+        except DamagedIndexError:
+            shard = None
+        if shard and examples.exists() and examples.stat().length == shard.starts[-1]:
+            found[int(number)] = shard
+        else:
+            path.unlink()
+    return found
+
+
+def _written_shards(where: epath.Path, key: str) -> list[Shard]:
+    """The shards that are complete, in order, up to the first that is missing; see above."""
+    there = _usable_shards(where, key)
+    return [there[number] for number in itertools.takewhile(there.__contains__, itertools.count())]
+
+
+def _examples_of_all(where: epath.Path, key: str) -> int | None:
+    """The number of examples of a complete split; None if it is not complete.
+
+    Raises:
+      CacheError: it is of something else.
+    """
+    written = _written_shards(where, key)
+    try:
+        saved = described(where)
+    except CacheError:  # missing, or damaged
+        return None
+    records = sum(len(shard.checksums) for shard in written)
+    is_whole = (saved["shards"], saved["records"]) == (len(written), records)
+    return int(saved["examples"]) if is_whole else None
 
 
 def _write_from_the_beginning(
@@ -232,7 +282,11 @@ def _write_from_the_beginning(
     say: Callable[[str], None],
 ) -> dict[int, int]:
     """Writes the shards of a source that can only be read from its beginning; see above."""
-    written = written_shards(where, key)
+    (where / DONE).unlink(missing_ok=True)  # until all shards are there again
+    written = _written_shards(where, key)
+    for number in _usable_shards(where, key):
+        if number >= len(written):  # past a gap: its records are written again, in other shards
+            index_path(where, number).unlink()
     done = sum(len(shard.checksums) for shard in written)
     if done:
         say(f"{split}: goes on after {done} records")
@@ -240,7 +294,7 @@ def _write_from_the_beginning(
         sequence_length=lengths,
         split=split,
         shuffle=False,
-        seed=_SEED,
+        seed=SEED,
         num_epochs=1,
         trim_output_features=False,
         try_in_mem_cache=False,
@@ -275,34 +329,35 @@ def _write(
     write_file(index, shard.to_bytes())
 
 
-def _key(
-    task: seqio.Task, split: str, lengths: Mapping[str, int], reader: ExampleReader | None
-) -> str:
-    """Identifies what the examples depend on; a source that can't count names itself."""
-    texts = itertools.chain(
-        (task.name, split, repr(sorted(lengths.items()))),
-        map(describe, task.preprocessors),
-        (describe(_vocabulary(task)), type(task.source).__qualname__),
-    )
-    if reader is None:
-        return digest(texts)
-    return digest(itertools.chain(texts, reader.texts(range(reader.count))))
-
-
 def _vary(task: seqio.Task, reader: ExampleReader) -> bool:
-    """Whether the examples of some records depend on the epoch."""
-    numbers = range(min(_COMPARED, reader.count))
-    first, second = (
-        [to_blob(found) for found in _in_turn(task, reader, numbers, epoch)] for epoch in range(2)
-    )
-    return first != second
+    """Whether the examples of some records depend on the epoch; records from all over the split."""
+    numbers = _spread_over(reader.count, _TRIED)
+    steps = -(-len(numbers) // _AT_ONCE)
+    compared = 0
+    for start in range(steps):
+        some = numbers[start::steps]
+        first, second = (
+            [to_blob(found) for found in _in_turn(task, reader, some, epoch)] for epoch in range(2)
+        )
+        if first != second:
+            return True
+        compared += sum(map(bool, first))
+        if compared >= _COMPARED:
+            break
+    return False
+
+
+def _spread_over(count: int, most: int) -> list[int]:
+    """Numbers of records at equal distances: all of them, or as many as `most`."""
+    some = min(count, most)
+    return [number * count // some for number in range(some)]
 
 
 def _in_turn(
-    task: seqio.Task, reader: ExampleReader, numbers: range, epoch: int = 0
+    task: seqio.Task, reader: ExampleReader, numbers: Sequence[int], epoch: int = 0
 ) -> Iterator[list[Features]]:
     """Yields the examples of each record, with the draws of an epoch."""
-    seed = epoch_seed(_SEED, task.name, epoch)
+    seed = epoch_seed(SEED, task.name, epoch)
     for start in range(0, len(numbers), _AT_ONCE):
         part = numbers[start : start + _AT_ONCE]
         for found in reader.read([(number, seed) for number in part]):
@@ -310,10 +365,10 @@ def _in_turn(
 
 
 def _records_of_a_shard(task: seqio.Task, reader: ExampleReader, shard_bytes: int) -> int:
-    """How many records a shard has, by the size of the first ones: the same after a restart."""
-    first = range(min(_AT_ONCE, reader.count))
-    size = sum(len(to_blob(found)) for found in _in_turn(task, reader, first))
-    return max(1, shard_bytes * len(first) // max(1, size))
+    """How many records a shard has, by the size of some of them: the same after a restart."""
+    some = _spread_over(reader.count, _MEASURED)
+    size = sum(len(to_blob(found)) for found in _in_turn(task, reader, some))
+    return max(1, shard_bytes * len(some) // max(1, size))
 
 
 def _lasting(features: Features) -> Features:
@@ -325,13 +380,6 @@ def _count(where: epath.Path, number: int, shard: Shard) -> int:
     path = where / f"{number:05d}.examples"
     with open_bytes(path) as file:
         return sum(len(examples_of(file, shard, i, path)) for i in range(len(shard.checksums)))
-
-
-def _vocabulary(task: seqio.Task) -> SeqioVocabulary:
-    vocabulary = task.output_features["tokens"].vocabulary
-    if not isinstance(vocabulary, SeqioVocabulary):
-        raise CacheError(f"task {task.name!r} has no vocabulary of this project")
-    return vocabulary
 
 
 def _kinds(task: seqio.Task) -> dict[str, dict[str, Any]]:

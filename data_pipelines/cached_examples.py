@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import io
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +42,10 @@ _AT_ONCE = 64  # records
 
 class CacheError(ValueError):
     """A folder of cached examples is incomplete, damaged, or of something else."""
+
+
+class DamagedIndexError(CacheError):
+    """The index of a shard can't be read."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +76,7 @@ class Shard:
         """Reads the index's file.
 
         Raises:
-          CacheError: it is damaged.
+          DamagedIndexError: it is damaged.
         """
         try:
             with open_bytes(path) as file:
@@ -82,7 +86,7 @@ class Shard:
         except OSError:
             raise
         except Exception as error:  # zipfile, zlib and numpy have many kinds of errors for this
-            raise CacheError(f"{path}: is no index of cached examples: {error}") from None
+            raise DamagedIndexError(f"{path}: is no index of cached examples: {error}") from None
         shard = cls(**{**values, "key": str(values["key"])})
         count = len(shard.checksums) if shard.checksums.ndim == 1 else -2
         types = shard.starts.dtype, shard.checksums.dtype, shard.pages.dtype
@@ -93,7 +97,7 @@ class Shard:
             or shard.starts[0] != 0
             or (np.diff(shard.starts) < 0).any()
         ):
-            raise CacheError(f"{path}: is no index of cached examples")
+            raise DamagedIndexError(f"{path}: is no index of cached examples")
         return shard
 
 
@@ -124,7 +128,8 @@ def read_shard(where: epath.Path, number: int, key: str) -> Shard:
     """Reads the index of a shard.
 
     Raises:
-      CacheError: it is damaged, or holds examples of something else.
+      DamagedIndexError: it is damaged.
+      CacheError: it holds examples of something else.
     """
     shard = Shard.read(index_path(where, number))
     if shard.key != key:
@@ -184,6 +189,7 @@ def described(where: epath.Path) -> dict[str, Any]:
             and all(isinstance(text, str) for text in texts)
             and all(tf.as_dtype(kind["dtype"]) and type(kind["rank"]) is int for kind in kinds)
             and all(isinstance(kind["is_text"], bool) for kind in kinds)
+            and all(type(length) is int for length in found["lengths"].values())
             and found["features"]["tokens"]["is_text"]
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -280,6 +286,21 @@ class CachedSource(ExampleSource):
         """
         return self._reader(split)
 
+    def refuse_other_lengths(self, split: str, lengths: Mapping[str, int]) -> None:
+        """Refuses lengths for which the preprocessors would have computed other examples.
+
+        Raises:
+          CacheError: the examples depend on other lengths, or the split is damaged.
+        """
+        saved = described(self.folder / split)["lengths"]
+        for name, length in lengths.items():
+            if saved.get(name, length) != length:
+                raise CacheError(
+                    f"{self.folder}/{split}: was cached for {name} = {saved[name]}, and is read "
+                    f"for {name} = {length}, which gives other examples: change LENGTH, or cache "
+                    "it again in another folder"
+                )
+
     def count(self, split: str) -> int:
         """Returns the number of records in a split."""
         return self.reader(split).count
@@ -336,7 +357,10 @@ def add_cached(name: str, folder: str | Path, vocabulary: Vocabulary | str | Pat
     for split in source.splits:
         of_split = described(source.folder / split)
         if of_split["vocabulary"] != describe(text):
-            raise CacheError(f"{folder}/{split}: was encoded with another vocabulary")
+            raise CacheError(
+                f"{folder}/{split}: was encoded with another vocabulary, or cached before "
+                "2026-11-28; cache it again"
+            )
         if of_split["features"] != saved["features"]:
             raise CacheError(f"{folder}: the splits have different features, of different tasks")
     numbers = seqio.PassThroughVocabulary(size=0)

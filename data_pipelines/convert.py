@@ -15,6 +15,7 @@ which they took place. Counts go to standard output, bad records by name to stan
 """
 
 import argparse
+import contextlib
 import functools
 import itertools
 import sys
@@ -71,6 +72,7 @@ from data_pipelines.converters.writing import (
 from data_pipelines.fabricated_comparisons import TYPES, fabricate
 from gophercite.records import Comparison
 from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.overwriting import refuse_overwriting
 
 T = TypeVar("T")
 ComparisonConverter = Callable[[Path, ConversionReport], Iterator[Comparison]]
@@ -104,6 +106,7 @@ COMPARISONS: dict[str, ComparisonConverter] = {
     "webgpt_comparisons": convert_webgpt_comparisons,
     "qa_feedback": convert_qa_feedback,
 }
+_OF_GOLD = "documents", "questions", "rated_answers"
 _WITH_ARTICLES = ("squad", "natural_questions", "natural_questions_simplified")
 
 
@@ -113,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = ConversionReport(strict=flags.strict)
     try:
         settings = ConversionSettings(flags.validation, flags.test, flags.distractors, flags.quote)
+        refuse_overwriting(_outputs(flags), flags.input)
         empty = not _convert(flags, settings, report)
     except (OSError, ValueError) as error:
         print(f"convert: {in_one_line(error)}", file=sys.stderr)
@@ -120,7 +124,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report.summary())
     for problem in report.named_problems():
         print(problem, file=sys.stderr)
+    if empty and not report.problems:
+        paths = " ".join(map(str, flags.input))
+        print(f"convert: {paths}: there is nothing in it that could be converted", file=sys.stderr)
     return 1 if empty else 0
+
+
+def _outputs(flags: argparse.Namespace) -> list[Path]:
+    """The files that a conversion writes, or may write."""
+    kinds: tuple[str, ...] = _OF_GOLD
+    if flags.format == "webcpm":
+        kinds = ("demonstrations",)
+    elif flags.format in (*COMPARISONS, *CLAIMS):
+        kinds = ("comparisons",)
+    elif flags.format == "textbooks":
+        kinds = ("documents",)
+    elif flags.format in QUESTIONS:
+        kinds = ("documents", "questions")
+    end = ".jsonl.gz" if flags.format == "webcpm" else ".jsonl"
+    return [flags.out / f"{kind}_{split}{end}" for kind in kinds for split in SPLITS]
 
 
 def _convert(
@@ -184,6 +206,20 @@ def _all(
     return list(itertools.chain.from_iterable(convert(path, report) for path in paths))
 
 
+def _share(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
+
+
+def _number(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if int(text) >= 0:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.convert",
@@ -195,10 +231,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "input", type=Path, nargs="+", metavar="IN", help="a file, compressed or not"
     )
     parser.add_argument("out", type=Path, metavar="OUT_DIR", help="folder to write to")
-    parser.add_argument("--validation", type=float, default=0.1, help="share (default 0.1)")
-    parser.add_argument("--test", type=float, default=0.1, help="share (default 0.1)")
+    parser.add_argument("--validation", type=_share, default=0.1, help="share (default 0.1)")
+    parser.add_argument("--test", type=_share, default=0.1, help="share (default 0.1)")
     parser.add_argument(
-        "--distractors", type=int, default=0, help="other documents per question (default 0)"
+        "--distractors", type=_number, default=0, help="other documents per question (default 0)"
     )
     parser.add_argument(
         "--quote", choices=("sentence", "passage"), default="sentence", help="what is quoted"

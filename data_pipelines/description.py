@@ -8,48 +8,84 @@ import inspect
 import os
 import pathlib
 from collections.abc import Mapping
-from types import MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
+import numpy as np
+
 from data_pipelines.features import SeqioVocabulary
+
+# Attributes of a vocabulary, besides its tokens' bytes, on which encoded examples depend.
+_OF_VOCABULARY = "eos_id", "bos_id", "pad_id", "dummy_prefix", "other_eos_ids"
 
 
 def describe(value: Any) -> str:
     """Returns a text that differs if two values would give different examples.
 
     For functions it includes the code of the file that they are in, so that an edit there shows;
-    comments and docstrings don't count. Counters, reports and other objects without a description
-    are represented by their type.
+    comments and docstrings don't count. It also includes the values of their defaults and of the
+    variables that they take from a function around them. Counters, reports and other objects
+    without a description are represented by their type.
 
     Args:
       value: a preprocessor, or one of its arguments.
     """
+    return _describe(value, ())
+
+
+def _describe(value: Any, around: tuple[int, ...]) -> str:
+    """See `describe`; `around` are the ids of the objects that hold this one."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if id(value) in around:  # a function that calls itself, or a list in itself
+        return kind
+    inside = functools.partial(_describe, around=(*around, id(value)))
     if isinstance(value, functools.partial):
-        keywords = {name: describe(each) for name, each in sorted(value.keywords.items())}
-        return f"{describe(value.func)}{tuple(map(describe, value.args))}{keywords}"
+        keywords = {name: inside(each) for name, each in sorted(value.keywords.items())}
+        return f"{inside(value.func)}{tuple(map(inside, value.args))}{keywords}"
     if isinstance(value, MethodType):
-        return f"{type(value.__self__).__qualname__}.{describe(value.__func__)}"
-    if inspect.isfunction(value):
-        return f"{value.__module__}.{value.__qualname__} {_source_of(value)}"
+        return f"{type(value.__self__).__qualname__}.{inside(value.__func__)}"
+    if isinstance(value, FunctionType):
+        name = f"{value.__module__}.{value.__qualname__} {_source_of(value)}"
+        return f"{name} {[*map(inside, _held_by(value))]}"
     if isinstance(value, os.PathLike):
         return _file(os.fspath(value))
     if isinstance(value, SeqioVocabulary):
         plain = value.plain
         tokens = b"\0".join(plain.token_bytes(id) or b"" for id in range(plain.size))
         form = " question first" if plain.question_first else ""
-        return f"vocabulary {plain.size} {hashlib.sha256(tokens).hexdigest()}{form}"
+        others = [getattr(plain, name) for name in _OF_VOCABULARY]
+        return f"vocabulary {plain.size} {hashlib.sha256(tokens).hexdigest()}{form} {others}"
     if isinstance(value, Mapping):
-        return repr({describe(key): describe(each) for key, each in value.items()})
+        return repr({inside(key): inside(each) for key, each in value.items()})
     if isinstance(value, tuple | list):
-        return repr([describe(each) for each in value])
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        return repr([inside(each) for each in value])
+    if isinstance(value, set | frozenset):
+        return repr(sorted(map(inside, value)))
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return f"{value.dtype}{value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     frozen = getattr(getattr(value, "__dataclass_params__", None), "frozen", False)
     if frozen and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: inside(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return f"{kind}{fields}"
     return kind
+
+
+def _held_by(function: FunctionType) -> list[Any]:
+    """The defaults of a function, and the variables that it takes from functions around it."""
+    return [
+        function.__defaults__,
+        function.__kwdefaults__,
+        *map(_content, function.__closure__ or ()),  # in the order of the variables' names
+    ]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing has been assigned to it
+        return None
 
 
 @functools.cache

@@ -63,6 +63,18 @@ class ExampleSource(NumberedSource):
     def reader(self, split: str) -> ExampleReader:
         """Returns the reader of a split."""
 
+    @abc.abstractmethod
+    def refuse_other_lengths(self, split: str, lengths: Mapping[str, int]) -> None:
+        """Refuses to give a split's examples for other lengths than they were computed for.
+
+        Args:
+          split: one of `splits`.
+          lengths: `sequence_length` for preprocessors, by feature.
+
+        Raises:
+          ValueError: the examples depend on other lengths.
+        """
+
 
 def reader_of(task: seqio.Task, split: str, lengths: Mapping[str, int]) -> ExampleReader:
     """Returns a reader for a task's examples.

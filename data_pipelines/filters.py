@@ -34,12 +34,13 @@ _AFTER_URL = ".,;:!?'\"*_~…"  # ends a sentence or an emphasis, and is not par
 
 # An edit as its author marks it: at the start of a line, in brackets or emphasis, before a colon or
 # a dash, or in the usual words. "The film was edited by …" is about something else. Runs of symbols
-# have a limit because each of theirs may begin a match: a page of asterisks took minutes.
+# have a limit because each of theirs may begin a match: a page of asterisks took minutes. So are
+# blanks matched possessively.
 _EDITED = re.compile(
     r"""
     ^[^\w\n]{0,40}(?:edit|update)\b
     | [(\[{*_~][\W_]{0,40}edit(?:ed|s)?(?![a-z\-])(?!\s+(?:by|from|in|together|with)\b)
-    | (?<!to\ )\bedit(?:ed)?\s*\#?\d*(?:\s*:|\s+[-–—])
+    | (?<!to\ )\bedit(?:ed)?(?:\s*+(?:\#\d*+|\d++))?(?:\s*+:|\s++[-–—])
     | \bedited\s+(?:for\s+(?:clarity|formatting|grammar|spelling|typos?)|to\s+(?:add|fix))\b
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,

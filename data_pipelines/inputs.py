@@ -123,7 +123,8 @@ class Input(TaskInput):
         if tokens > self.length:
             self._warn(tokens)
             self.report.drop(tokens)
-        return tokens <= self.length
+        self.report.empty += not tokens
+        return 0 < tokens <= self.length
 
     def _warn(self, tokens: int) -> None:
         if not self.report.dropped:

@@ -2,7 +2,8 @@
 
 The question determines what is held out: records of one question are never on both sides, and
 existing records stay on their side when more are added. The exception are sets so small that no
-question falls into the share to hold out: the nearest one is held out, until there are others.
+question with a usable answer falls into the share to hold out: the nearest one with such an answer
+is held out, too, until there are others.
 """
 
 import dataclasses
@@ -71,7 +72,7 @@ class OwnRecordsSource(JsonLinesSource):
     Args:
       folder: the folder with the files, or one file.
       held_out: share of the questions that is held out if there is no file for validation; at
-        least one question is.
+        least one question is, with an answer that nobody rated as bad if there is one.
 
     Raises:
       FileNotFoundError, ValueError: as `find_files`; or the share is not between 0 and 1.
@@ -100,11 +101,16 @@ class OwnRecordsSource(JsonLinesSource):
         lines, report = super()._read_split(split)
         if not self._share:
             return lines, report
+        answers = [json.loads(text) for _, text in lines]
         # A number from 0 to 1 that depends only on the question.
-        places = [zlib.crc32(json.loads(text)["question_id"].encode()) / 2**32 for _, text in lines]
-        limit = max(self._share, min(places))  # at least one question
-        of_split = [(place <= limit) == (split == "validation") for place in places]
-        self._nearest_only = limit > self._share
+        places = [zlib.crc32(answer["question_id"].encode()) / 2**32 for answer in answers]
+        usable = [p for p, each in zip(places, answers, strict=True) if not is_rated_bad(each)]
+        nearest = min(usable or places)  # at least one question
+        of_split = [
+            (place <= self._share or place == nearest) == (split == "validation")
+            for place in places
+        ]
+        self._nearest_only = nearest > self._share
         chosen = [line for line, is_mine in zip(lines, of_split, strict=True) if is_mine]
         if not chosen:
             raise ValueError(

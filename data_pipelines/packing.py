@@ -52,6 +52,7 @@ class PackingReport:
       packed: number of examples that were placed.
       dropped: number of examples that are longer than a row.
       longest_dropped: tokens of the longest of these.
+      empty: number of examples without tokens, which are dropped, too.
       tokens: tokens of the placed examples; those shared by several examples count once.
       rows: number of rows that they fill.
     """
@@ -59,6 +60,7 @@ class PackingReport:
     packed: int = 0
     dropped: int = 0
     longest_dropped: int = 0
+    empty: int = 0
     tokens: int = 0
     rows: int = 0
 
@@ -153,6 +155,9 @@ def group(
         size = len(example.tokens)
         if size > length:
             report.drop(size)
+            continue
+        if not size:
+            report.empty += 1
             continue
         report.packed += 1
         if share_beginnings and newest is not None:

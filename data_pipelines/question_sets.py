@@ -10,12 +10,14 @@ files of --without (episodes, comparisons, questions) are in none.
 
 import argparse
 import hashlib
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_pipelines.browsing_input import asked_as, questions_of
 from gophercite import records
+from gophercite.storage.overwriting import refuse_overwriting
 
 
 def set_of(question: str, shares: Mapping[str, float]) -> str:
@@ -61,15 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shares: dict[str, float] = {}
     for share in options.share:
         name, _, size = share.partition("=")
+        if name in shares:
+            parser.error(f"--share {share}: there is a share of this name already")
         try:
             shares[name] = float(size)
         except ValueError:
             parser.error(f"--share {share}: expected NAME=NUMBER, such as rl=3")
-        if not name.isidentifier() or shares[name] <= 0:
+        if not name.isidentifier() or not 0 < shares[name] < math.inf:
             parser.error(f"--share {share}: expected a name, and a number over 0")
     dealt: dict[str, list[records.Question]] = {name: [] for name in shares}
+    files = {name: options.out / f"questions_{name}.jsonl" for name in shares}
     report = records.Report()
     try:
+        refuse_overwriting(files.values(), [options.questions, *options.without])
         excluded = questions_of(options.without)
         for each in records.read(options.questions, records.Question, report=report):
             key = asked_as(each.question)
@@ -78,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 dealt[set_of(each.question, shares)].append(each)
         options.out.mkdir(parents=True, exist_ok=True)
         for name, questions in dealt.items():
-            records.write(options.out / f"questions_{name}.jsonl", questions)
+            records.write(files[name], questions)
     except (OSError, ValueError) as error:
         print(f"question_sets: {error}", file=sys.stderr)
         return 1

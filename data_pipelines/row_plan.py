@@ -8,13 +8,10 @@ A block is a separate file, complete or absent: several processes share the pass
 one resumes. The file's name depends on everything that the rows depend on, including the records.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import io
 import logging
-import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +19,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Int
 
-from gophercite.storage.paths import is_remote, naming_storage, write_file
+from gophercite.storage.paths import naming_storage, write_file
 
 BLOCK = 1024  # records
 _log = logging.getLogger(__name__)
@@ -193,7 +190,7 @@ def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | N
     with naming_storage(path):
         if not path.exists():
             return None
-        content = path.read_bytes()
+        content = b"" if path.is_dir() else path.read_bytes()
     try:
         return RowPlan.from_bytes(content, records)
     except ValueError as error:
@@ -206,16 +203,7 @@ def _write(path: epath.Path, content: bytes) -> None:
 
     If a folder is not writable, the next start needs another pass, but this run continues.
     """
-    # On a disk, each writer needs a partial file of its own; those of `write_file` share one name.
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}")
     try:
-        if is_remote(path):
-            write_file(path, content)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        write_file(path, content)
     except OSError as error:
         _log.warning("%s can't be written, so the next start makes it again: %s", path, error)
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)

@@ -173,6 +173,7 @@ class JsonLinesSource(RecordSource):
         self._hits = hits
         self._by_page = by_page
         self._read = functools.cache(self._read_split)
+        self._pages = functools.cache(self._pages_of)
 
     def count(self, split: str) -> int:
         """Returns the number of good records in a split."""
@@ -187,8 +188,9 @@ class JsonLinesSource(RecordSource):
 
     def pages(self, split: str) -> Int[np.ndarray, " records"] | None:
         """Returns a number for each record, equal for records of the same documents; or None."""
-        if not self._by_page:
-            return None
+        return self._pages(split) if self._by_page else None
+
+    def _pages_of(self, split: str) -> Int[np.ndarray, " records"]:
         documents = (json.loads(text)["documents"] for _, text in self._read(split)[0])
         known: dict[str, int] = {}
         return np.array([known.setdefault(json.dumps(each), len(known)) for each in documents])

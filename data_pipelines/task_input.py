@@ -16,13 +16,14 @@ from typing import Any, Self, TypeVar, cast
 import seqio
 import tensorflow as tf
 
-from data_pipelines.example_reader import Features
+from data_pipelines.example_reader import ExampleSource, Features
 from data_pipelines.features import SeqioVocabulary
 from data_pipelines.packing import Segment
 from data_pipelines.randomness import epoch_seed
 from data_pipelines.row_order import interleave
 from data_pipelines.task_rows import NothingUsableError, Packing, Pass, TaskRows
 from gophercite import records
+from gophercite.evidence import fold_case
 from gophercite.storage.json_fields import RecordError
 from gophercite.vocabularies import Vocabulary
 
@@ -81,6 +82,8 @@ class TaskInput(abc.ABC):
                     f"task {task.name!r} has no split {self.split!r}; "
                     f"it has {', '.join(task.splits)}"
                 )
+            if isinstance(task.source, ExampleSource):
+                task.source.refuse_other_lengths(self.split, self.feature_lengths(task))
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -124,7 +127,8 @@ class TaskInput(abc.ABC):
         """Returns the first `limit` questions of the split, with documents, answers and evidence.
 
         They are the ones from which the task's prompts were encoded, in order, each question once;
-        a task of plain texts has none.
+        a task of plain texts has none. In a mixture, the id of another question that an earlier
+        task has already used gets the name of its task in front: `TASK/ID`.
         """
         found: dict[str, records.Question] = {}
         for task in self.tasks:
@@ -134,6 +138,10 @@ class TaskInput(abc.ABC):
                 question = _question_of(json.loads(features["record"]), task.name)
                 if question is None:
                     break
+                known = found.get(question.id, question)
+                if known.question != question.question:  # tasks may use the same ids
+                    other = f"{task.name}/{question.id}"
+                    question = dataclasses.replace(question, id=other)
                 found.setdefault(question.id, question)
         return list(found.values())
 
@@ -279,6 +287,8 @@ def _rated_question(answer: records.RatedAnswer, source: str) -> records.Questio
     for document in answer.documents:
         if document.id == answer.document and isinstance(document, records.Document):
             start = document.text.find(answer.quote)
+            if start < 0:  # the case of ASCII letters may differ
+                start = fold_case(document.text).find(fold_case(answer.quote))
             end = start + len(answer.quote)
     evidence = (records.Span(answer.document, start, end),) if 0 <= start < end else ()
     return records.Question(

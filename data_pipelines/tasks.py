@@ -4,6 +4,7 @@ Importing this module registers the sample world's tasks. Files are only read wh
 """
 
 import functools
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -231,7 +232,17 @@ def add_tfds(
 
 
 def add_mixture(name: str, rates: Mapping[str, float]) -> str:
-    """Registers a mixture of tasks with their rates; an earlier one with this name is replaced."""
+    """Registers a mixture of tasks with their rates; an earlier one with this name is replaced.
+
+    Raises:
+      ValueError: a rate is not a number over 0.
+    """
+    for task, rate in rates.items():
+        if not 0 < rate < math.inf:
+            raise ValueError(
+                f"the rate of {task!r} in {name!r} is {rate}; it must be a number over 0 "
+                "(add_mixture.rates)"
+            )
     if name in seqio.MixtureRegistry.names():
         seqio.MixtureRegistry.remove(name)
     seqio.MixtureRegistry.add(name, list(rates.items()))

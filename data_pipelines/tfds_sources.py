@@ -54,7 +54,6 @@ class TfdsSource(seqio.DataSource):
         super().__init__(splits=dataset.splits, caching_permitted=False)
         self._dataset = dataset
         self._data_dir = data_dir
-        self._builder = functools.cache(self._prepared_builder)
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -67,7 +66,7 @@ class TfdsSource(seqio.DataSource):
 
     def num_input_examples(self, split: str) -> int:
         """Returns the number of examples in a split before conversion."""
-        return int(self._builder().info.splits[split].num_examples)
+        return int(self.builder.info.splits[split].num_examples)
 
     def get_dataset(
         self,
@@ -83,7 +82,7 @@ class TfdsSource(seqio.DataSource):
           FileNotFoundError: the data set is not prepared; the message has the command for it.
         """
         reading = tfds.ReadConfig(shuffle_seed=seed, add_tfds_id=True)
-        raw = self._builder().as_dataset(split=split, shuffle_files=shuffle, read_config=reading)
+        raw = self.builder.as_dataset(split=split, shuffle_files=shuffle, read_config=reading)
         if shard_info is not None:
             raw = raw.shard(shard_info.num_shards, shard_info.index)
         # An empty text means that the example gave no record.
@@ -106,7 +105,13 @@ class TfdsSource(seqio.DataSource):
         record = tf.numpy_function(convert, selected, tf.string, stateful=False)
         return tf.ensure_shape(record, [])
 
-    def _prepared_builder(self) -> tfds.core.DatasetBuilder:
+    @functools.cached_property
+    def builder(self) -> tfds.core.DatasetBuilder:
+        """TFDS's object for the data set.
+
+        Raises:
+          FileNotFoundError: it is not prepared; the message has the command for it.
+        """
         builder = tfds.builder(self._dataset.name, data_dir=self._data_dir)
         if not builder.is_prepared():
             where = f" --data_dir {self._data_dir}" if self._data_dir else ""

@@ -23,6 +23,7 @@ import argparse
 import contextlib
 import importlib.util
 import shlex
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:  # wrong settings, unusable records, another cache
         print(f"cache_task: {in_one_line(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("cache_task: stopped; the same command goes on where it was", file=sys.stderr)
+        return 128 + signal.SIGINT
     return 0
 
 

@@ -4,7 +4,10 @@ import concurrent.futures
 import functools
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import process
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gin_files
@@ -27,6 +30,10 @@ class Configuration(NamedTuple):
     files: tuple[str, ...]
     bindings: tuple[tuple[str, str], ...]
     search_paths: tuple[str, ...]
+
+
+class WorkerError(ValueError):
+    """A worker ended before its work was done."""
 
 
 class Work(NamedTuple):
@@ -60,19 +67,42 @@ def write(work: Work, number: int) -> tuple[int, int]:
 
 
 def pool(processes: int) -> concurrent.futures.Executor:
-    """Processes of this machine, which are started as they are needed."""
+    """Processes of this machine, which are started as they are needed, and end with this one."""
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    return concurrent.futures.ProcessPoolExecutor(processes, context)
+    return concurrent.futures.ProcessPoolExecutor(processes, context, end_with_parent)
+
+
+def end_with_parent() -> None:
+    """Ends this worker as soon as the process that started it ends, and silently on Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def in_pool(
     work: Work, numbers: Sequence[int], processes: concurrent.futures.Executor
 ) -> Iterator[tuple[int, int]]:
-    """Has shards written by a pool; yields each as it is complete."""
-    waiting = [processes.submit(write, work, number) for number in numbers]
+    """Has shards written by a pool; yields each as it is complete.
+
+    Raises:
+      WorkerError: a worker was killed.
+    """
+    waiting: list[concurrent.futures.Future[tuple[int, int]]] = []
     try:
+        waiting += (processes.submit(write, work, number) for number in numbers)
         for done in concurrent.futures.as_completed(waiting):
             yield done.result()
+    except process.BrokenProcessPool:
+        raise WorkerError(
+            "a worker was killed, perhaps because memory ran out: start this again, with fewer "
+            "--processes if so; it goes on where it stopped"
+        ) from None
     finally:
         for each in waiting:
             each.cancel()

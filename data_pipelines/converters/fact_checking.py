@@ -107,7 +107,7 @@ def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
                 report.counts["claims whose evidence is not on one page"] += 1
                 continue
             page, span = found
-            name = f"fever-{value.get('id', number)}"
+            name = f"fever-{_id(value, number)}"
             claim, group = _claim(value, "claim"), f"fever:{page.document.title}"
             yield CheckedClaim(name, claim, _LABELS[label], page.document, span, group)
 
@@ -123,11 +123,11 @@ def read_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[Checked
         with report.skipping(f"{path}:{number}"):
             supported = _label(value)
             texts = [text_field(part, "text") for part in list_field(value, "gold_evidence")]
-            if not texts:
-                raise BadRecord("field 'gold_evidence': is empty")
             title = readable(text_field(value, "wikipedia_page"))
             document = gold.document_of("fool_me_twice", title, " ".join(texts))
-            name, claim = f"fool_me_twice-{value.get('id', number)}", _claim(value, "text")
+            if not document.text.strip():
+                raise BadRecord("field 'gold_evidence': is empty")
+            name, claim = f"fool_me_twice-{_id(value, number)}", _claim(value, "text")
             span, group = (0, len(document.text)), f"fool_me_twice:{title}"
             yield CheckedClaim(name, claim, supported, document, span, group)
 
@@ -146,7 +146,9 @@ def read_fever_symmetric(path: Path, report: ConversionReport) -> Iterator[Check
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
             text = normalise_text(_plain(text_field(value, "evidence"))).strip()
-            name = str(value.get("id", number))
+            if not text:
+                raise BadRecord("field 'evidence': is empty")
+            name = str(_id(value, number))
             found.append((name, _claim(value, "claim"), _label(value), text))
     texts = list(dict.fromkeys(text for *_, text in found))
     titles = dict(zip(texts, mint_titles(texts), strict=True))
@@ -163,22 +165,10 @@ def join_groups(claims: Sequence[CheckedClaim]) -> list[CheckedClaim]:
     FEVER-symmetric's claims of different ids may have the same evidence. Groups that are connected
     become the one that comes first; a group with texts of its own stays as it is.
     """
-    earlier: dict[str, str] = {}  # another group of the same claims, by group; itself for the first
-    places: dict[str, int] = {}  # of groups, in the order of the claims
-
-    def first_of(group: str) -> str:
-        while earlier[group] != group:
-            group = earlier[group]
-        return group
-
-    by_text: dict[str, str] = {}
-    for claim in claims:
-        earlier.setdefault(claim.group, claim.group)
-        places.setdefault(claim.group, len(places))
-        of_text = by_text.setdefault(claim.document.text, claim.group)
-        first, second = sorted(map(first_of, (of_text, claim.group)), key=places.__getitem__)
-        earlier[second] = first
-    return [dataclasses.replace(claim, group=first_of(claim.group)) for claim in claims]
+    groups = gold.joined_groups((claim.group, [claim.document.text]) for claim in claims)
+    return [
+        dataclasses.replace(claim, group=group) for claim, group in zip(claims, groups, strict=True)
+    ]
 
 
 def _gold_question(checked: CheckedClaim) -> GoldQuestion:
@@ -190,6 +180,11 @@ def _gold_question(checked: CheckedClaim) -> GoldQuestion:
         answers=("Yes" if checked.supported else "No",),
         span=checked.span,
     )
+
+
+def _id(value: dict[str, Any], number: int) -> Any:
+    """The id of a line; its number if it has none."""
+    return number if value.get("id") is None else value["id"]
 
 
 def _label(value: Any) -> bool:

@@ -4,7 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,29 +192,52 @@ def distinct(answers: list[str]) -> tuple[str, ...]:
 
 
 def of_several_files(files: Iterable[Iterable[GoldQuestion]]) -> list[GoldQuestion]:
-    """Returns the questions of several files; a page of two files is in the group of the first.
+    """Returns the questions of one or several files, with groups that have no page in common.
 
-    A page is known by its name and by its text. The first file's groups, and with them its splits,
-    are those that it has alone.
+    A page is known by its name, with spaces for underscores, and by its text. Groups with a page in
+    common become one, that of the first; all others stay as they are.
 
     Args:
       files: the questions of each file.
     """
-    questions: list[GoldQuestion] = []
-    groups: dict[str, str] = {}  # by name of a page and by text, of the files before
-    for file in files:
-        of_file = [
-            dataclasses.replace(
-                item, group=groups.get(item.page or "", groups.get(item.document.text, item.group))
-            )
-            for item in file
-        ]
-        for item in of_file:
-            groups.setdefault(item.document.text, item.group)
-            if item.page is not None:
-                groups.setdefault(item.page, item.group)
-        questions += of_file
-    return questions
+    questions = [item for file in files for item in file]
+    groups = joined_groups((item.group, _names_of_page(item)) for item in questions)
+    return [
+        dataclasses.replace(item, group=group)
+        for item, group in zip(questions, groups, strict=True)
+    ]
+
+
+def _names_of_page(item: GoldQuestion) -> list[tuple[str, str]]:
+    named = [] if item.page is None else [("page", " ".join(item.page.replace("_", " ").split()))]
+    return [("text", item.document.text), *named]
+
+
+def joined_groups(members: Iterable[tuple[str, Iterable[Hashable]]]) -> list[str]:
+    """Returns the group of each member; groups that are connected become the first of them.
+
+    Args:
+      members: the group of each, and what it may have in common with members of others.
+    """
+    earlier: dict[str, str] = {}  # another group of the same, by group; itself for the first
+    places: dict[str, int] = {}  # of groups, in the order of the members
+    known: dict[Hashable, str] = {}
+
+    def first_of(group: str) -> str:
+        while earlier[group] != group:
+            earlier[group] = group = earlier[earlier[group]]
+        return group
+
+    groups = []
+    for group, things in members:
+        groups.append(group)
+        earlier.setdefault(group, group)
+        places.setdefault(group, len(places))
+        for thing in things:
+            pair = first_of(known.setdefault(thing, group)), first_of(group)
+            first, second = sorted(pair, key=places.__getitem__)
+            earlier[second] = first
+    return list(map(first_of, groups))
 
 
 def with_first(best: str, answers: Sequence[str]) -> tuple[str, ...]:

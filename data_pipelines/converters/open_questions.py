@@ -24,7 +24,7 @@ from data_pipelines.converters.sentences import covering, find_verbatim
 from data_pipelines.webgpt_questions import eli5_question, with_urls
 from gophercite.documents import Document
 from gophercite.records import Question, Span
-from gophercite.storage.json_lines import open_bytes, read_json
+from gophercite.storage.json_lines import naming_damage, open_bytes, read_json
 
 QuestionConverter = Callable[[Path, ConversionReport], Iterator[Question]]
 
@@ -155,14 +155,19 @@ def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Questio
       report: counts what was left out.
 
     Raises:
+      RecordError: a compressed file is damaged.
       ValueError: the file lacks these columns.
     """
-    with open_bytes(path) as raw:
+    with open_bytes(path) as raw, naming_damage(path):
         text = io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="")
         # Strict: otherwise a lost quotation mark makes one answer of the rows that follow.
         rows = csv.DictReader(text, strict=True)
         needed = {"Question", "Best Answer", "Correct Answers", "Incorrect Answers"}
-        if missing := needed - set(rows.fieldnames or ()):
+        try:
+            columns = set(rows.fieldnames or ())
+        except csv.Error as error:
+            raise ValueError(f"{path} is no TruthfulQA CSV: its first line: {error}") from None
+        if missing := needed - columns:
             raise ValueError(f"{path} is no TruthfulQA CSV: no column {min(missing)!r}")
         for number in itertools.count(1):
             with report.skipping(f"{path}: row {number}"):
@@ -235,7 +240,7 @@ def _readings(pairs: list[Any]) -> tuple[tuple[Document, ...], tuple[Span, ...]]
     for pair in pairs:
         if not isinstance(pair, dict) or pair.get("context") in (None, "", _NO_CONTEXT):
             continue
-        title = titles.readable(str(pair.get("wikipage") or "")) or "Untitled"
+        title = titles.readable(str(pair.get("wikipage") or ""))
         document = gold.document_of("asqa", title, text_field(pair, "context"))
         documents.setdefault(document.id, document)
         for answer in list_field(pair, "short_answers"):

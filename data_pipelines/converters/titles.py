@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from gophercite.evidence import holds_mark
 
@@ -26,6 +26,7 @@ def mint_titles(texts: Sequence[str]) -> list[str]:
     If two texts begin alike, the later one's title is longer, and as a last resort gets a number.
     """
     taken: set[str] = set()
+    numbers: dict[str, Iterator[int]] = {}  # that are still to be tried, by what they follow
     titles = []
     for text in texts:
         words = _speakable(text).split()[:_MOST_WORDS]
@@ -34,7 +35,9 @@ def mint_titles(texts: Sequence[str]) -> list[str]:
         lengths = range(shortest, len(words) + 1)
         starts = [" ".join(words[:length]).rstrip(_TRAILING) for length in lengths]
         candidates = [start or "Untitled" for start in starts]
-        numbered = (f"{candidates[-1]} ({number})" for number in itertools.count(2))
+        longest = candidates[-1]
+        free = numbers.setdefault(longest, itertools.count(2))
+        numbered = (f"{longest} ({number})" for number in free)
         title = next(c for c in itertools.chain(candidates, numbered) if c not in taken)
         taken.add(title)
         titles.append(title)
@@ -42,8 +45,11 @@ def mint_titles(texts: Sequence[str]) -> list[str]:
 
 
 def readable(title: str) -> str:
-    """Returns a source's title as people write it: spaces for underscores, no reserved mark."""
-    return _speakable(title.replace("_", " "))
+    """Returns a source's title as people write it: spaces for underscores, no reserved mark.
+
+    If nothing is left of it, it is "Untitled": a page needs a title.
+    """
+    return _speakable(title.replace("_", " ")) or "Untitled"
 
 
 def _speakable(text: str) -> str:

@@ -104,6 +104,8 @@ def _action(value: Any) -> WebcpmAction:
     name = text_field(value, "action")
     details = value.get("details")
     detail = text_field(details, _DETAILS[name]).strip() if name in _DETAILS else ""
+    if name == OPEN:
+        detail = _address(details)
     viewport = value.get("pageContentInViewport")
     results: list[Hit] = []
     if name == SEARCH and isinstance(details.get("result"), list):
@@ -123,8 +125,17 @@ def _hits(values: list[Any]) -> list[Hit]:
         summary = value.get("summary") if isinstance(value, dict) else None
         title = text_field(value, "title")
         summary = summary if isinstance(summary, str) else ""
-        hits.append(Hit(text_field(value, "href").strip(), title, summary))
+        hits.append(Hit(_address(value), title, summary))
     return hits
+
+
+def _address(value: Any) -> str:
+    address = text_field(value, "href").strip()
+    try:
+        address.encode()
+    except UnicodeEncodeError:
+        raise BadRecord(f"field 'href': {address!a:.60} has half of a surrogate pair") from None
+    return address
 
 
 def _digest(value: Any) -> tuple[str, ...]:

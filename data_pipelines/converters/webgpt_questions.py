@@ -19,7 +19,7 @@ from data_pipelines.converters.gold import (
 )
 from data_pipelines.webgpt_questions import arc_question, fact_check_question
 from gophercite.records import Question
-from gophercite.storage.json_lines import open_bytes, read_json
+from gophercite.storage.json_lines import naming_damage, open_bytes, read_json
 
 
 def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Question]:
@@ -86,10 +86,13 @@ def convert_hand_written(path: Path, report: ConversionReport) -> Iterator[Quest
       path: JSON lines with `question`, and with `answers` if known; or, with any extension other
         than `.jsonl` and `.jsonl.gz`, text with one question per line.
       report: counts what was left out.
+
+    Raises:
+      FileNotFoundError, RecordError: as `gophercite.storage.json_lines.read_json_lines`.
     """
     stem = path.name.split(".")[0]
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        with open_bytes(path) as file:
+        with open_bytes(path) as file, naming_damage(path):
             for number, line in enumerate(file, 1):
                 if text := line.decode("utf-8-sig", errors="replace").strip():
                     yield Question(f"{stem}-{number}", text, "hand_written", ())

@@ -49,7 +49,7 @@ def read_json(path: str | os.PathLike[str]) -> object:
       FileNotFoundError: when there is no such file.
       RecordError: as for a line of `read_json_lines`, or when the compressed file is damaged.
     """
-    with open_bytes(path) as file, _naming_damage(path):
+    with open_bytes(path) as file, naming_damage(path):
         text = file.read(MAXIMUM_FILE_BYTES + 1)
     try:
         if len(text) > MAXIMUM_FILE_BYTES:
@@ -82,7 +82,7 @@ def _lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int,
     number = 0
     while True:
         number += 1
-        with _naming_damage(path, number):
+        with naming_damage(path, number):
             line = file.readline(MAXIMUM_LINE_BYTES + 1)
             too_long = len(line) > MAXIMUM_LINE_BYTES
             while too_long and line and not line.endswith(b"\n"):
@@ -96,7 +96,16 @@ def _lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int,
 
 
 @contextlib.contextmanager
-def _naming_damage(path: str | os.PathLike[str], line: int | None = None) -> Iterator[None]:
+def naming_damage(path: str | os.PathLike[str], line: int | None = None) -> Iterator[None]:
+    """Names a compressed file that turns out to be damaged while it is read.
+
+    Args:
+      path: the file.
+      line: number of the line that is being read; None for the whole file.
+
+    Raises:
+      RecordError: it is damaged.
+    """
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

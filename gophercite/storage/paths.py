@@ -242,7 +242,7 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
       The path to write to, on this machine's disk.
 
     Raises:
-      OSError: the file can't be made; the message names it.
+      OSError: the file can't be made, or the disk is full; the message names it.
       StorageError: its bucket can't be used.
     """
     if is_remote(path):
@@ -261,7 +261,12 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     try:
-        yield partial
+        try:
+            yield partial
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # a full disk
         if target.exists():
             partial.chmod(stat.S_IMODE(target.stat().st_mode))
         partial.replace(target)

@@ -94,10 +94,9 @@ def test_an_interrupted_call_goes_on(tmp_path):
     source = register("once", 40, kept=7)
     assert cached("once", tmp_path / "parts", say=said.append) == 28
     assert said[2] == f"train: goes on after {done} records"
-    # Each record is read for the key and, as one of the first 64, for the size of a shard; the
-    # first 16 also to compare two epochs.
-    assert all(source.read[number] == 2 for number in range(16, done))
-    assert all(source.read[number] == 3 for number in range(max(done, 16), 40))
+    # Each record is read for the key, for the size of a shard, and twice to compare two epochs.
+    assert all(source.read[number] == 4 for number in range(done))
+    assert all(source.read[number] == 5 for number in range(done, 40))
     assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
     assert cached("once", tmp_path / "parts", say=said.append) == 28
     assert said[-1] == "train: 28 examples are there already"
