@@ -135,7 +135,8 @@ def _from_files_alone() -> Iterator[None]:
 
 def _literal(value: str) -> str:
     """A flag's value in gin's syntax; bare text is quoted."""
-    if value.startswith(("@", "%", "[", "(", "{")):
+    # "{folder}/…" is a path whose folder is filled in later (`Loop`).
+    if value.startswith(("@", "%", "[", "(", "{")) and not re.match(r"\{\w+\}", value):
         return value
     try:
         ast.literal_eval(value)
@@ -152,6 +153,8 @@ def _check_macros(
     macro = gin.get_configurable(gin.config.macro)
     bound = {scope for scope, selector in config if selector == "gin.macro"}
     used = {"/".join(r.scopes) for r in gin.config.iterate_references(config, to=macro)}
+    for name in sorted(bound):
+        follow(name, config[name, "gin.macro"].get("value"))
     # A binding that replaces a macro's use leaves the macro unused, which is no mistake.
     written = {name for file in files for name in re.findall(r"%([\w./]+)", file.read_text())}
     for name in sorted(bound - used - written):
@@ -377,12 +380,19 @@ def follow(name: str, value: Any) -> tuple[str, Any]:
 
     Returns:
       The name of the last macro, or `name`, and the value.
+
+    Raises:
+      ConfigurationError: a macro refers to itself.
     """
     macro = gin.get_configurable(gin.config.macro)
+    passed = {name}
     while (
         isinstance(value, gin.config.ConfigurableReference) and value.configurable.wrapper == macro
     ):
         name = "/".join(value.scopes)
+        if name in passed:
+            raise ConfigurationError(f"%{name} refers to itself: set it to a value")
+        passed.add(name)
         value = gin.config._CONFIG.get((name, "gin.macro"), {}).get("value")
     return name, value
 

@@ -109,12 +109,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "again"
             )
             return status
-        seconds = min(flags.wait * 2 ** max(failures - 1, 0), LONGEST_WAIT)
+        seconds = pause_before(failures, flags.wait)
         counted = f" ({failures} of {flags.tries} at this step)" if status != STOPPED else ""
         _say(f"{_ended(status)} at {where}{counted}; it will be started again in {seconds:g} s")
         training.wait(seconds)
         if training.told_to_stop:
             return STOPPED
+
+
+def pause_before(failures: int, shortest: float) -> float:
+    """Seconds before the next start, twice as many after each failure.
+
+    Args:
+      failures: how often in a row it failed.
+      shortest: seconds after the first failure.
+    """
+    doubled = min(max(failures - 1, 0), 60)  # more would be too large for a float some day
+    return min(shortest * 2.0**doubled, LONGEST_WAIT)
 
 
 def _ended(status: int) -> str:

@@ -29,48 +29,33 @@ Exit status: 0 some plan fits; 1 refused, with one line that says why; 2 wrong u
 """
 
 import argparse
-import concurrent.futures
-import itertools
 import json
 import os
 import pathlib
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gin
 import gin_files
 import keras_alone
-import plan_cache
-import setting_names
+from plan_search import GIB, KINDS, NONE_FITS, REMAT, SIZES, say_unset, several
 
 from gophercite import importing
 from gophercite.storage.json_fields import in_one_line
-
-GIB = 2**30
-_NONE_FITS = 3
-_REMAT = "remat_every"  # a flag of this command, as its name in gin depends on the architecture's
-# What --sampling plans.
-_SIZES = {"prompts": 8, "samples": 16, "prompt_tokens": 3840, "max_tokens": 256}
-_KINDS = {
-    "unconstrained": "without the quote constraint",
-    "track_faults": "track faults while sampling",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
     try:
-        plans = _several(flags, bindings) if _is_several(flags) else [_one(flags, bindings)]
+        plans = several(flags, bindings) if _is_several(flags) else [_one(flags, bindings)]
+        if flags.output:
+            lines = "".join(json.dumps(plan) + "\n" for plan in plans)
+            pathlib.Path(flags.output).write_text(lines, "utf-8")
     except (gin_files.ConfigurationError, ValueError, OSError) as error:
         print(f"plan: {in_one_line(error)}", file=sys.stderr)
         return 1
-    if flags.output:
-        lines = "".join(json.dumps(plan) + "\n" for plan in plans)
-        pathlib.Path(flags.output).write_text(lines, "utf-8")
-    return 0 if any(plan["fits"] for plan in plans) else _NONE_FITS
+    return 0 if any(plan["fits"] for plan in plans) else NONE_FITS
 
 
 # --- One plan ---
@@ -103,8 +88,7 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
         )  # fmt: skip
     unset: list[str] = []
     files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=unset)
-    if unset:
-        print(f"plan: not set, and taken as None: {', '.join(unset)}", file=sys.stderr)
+    say_unset(unset)
     with gin_files.one_line(files, bindings):
         if flags.remat_every is not None:
             planned_runs.set_remat(flags.remat_every)
@@ -112,7 +96,7 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     plan = plan_step(run.step, slice_)
     settings = dict(bindings)
     if flags.remat_every is not None:
-        settings[_REMAT] = str(flags.remat_every)
+        settings[REMAT] = str(flags.remat_every)
     found = {"parameters": run.parameters, "settings": settings, **plan.to_json()}
     if flags.json:
         print(json.dumps(found))
@@ -183,151 +167,7 @@ def _show(plan: Mapping[str, Any], source: str) -> None:
         print(f"  model FLOPs utilisation at that time: {100 * plan['mfu']:.0f} %")
 
 
-# --- Several plans ---
-
-
-def _several(flags: argparse.Namespace, bindings: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Computes plans in separate processes, and prints a table, with the fastest that fits first.
-
-    Raises:
-      ConfigurationError: a search's gin files or flags are wrong.
-      ValueError: no plan could be computed.
-    """
-    learner = _learner(flags, bindings) if flags.search else None
-    jobs = [
-        (name, dict(bindings) | dict(zip(tried, values, strict=True)))
-        for name in flags.topology
-        for tried in [_tried(flags, name, learner)]
-        for values in itertools.product(*tried.values())
-    ]
-    plans, problems = [], []
-    commands = [_command(flags, *job) for job in jobs]
-    kept = _kept(flags, commands, [settings for _, settings in jobs])
-    with concurrent.futures.ThreadPoolExecutor(flags.processes) as pool:
-        outcomes = pool.map(_in_process, commands, kept)
-        for number, ((name, settings), plan) in enumerate(
-            zip(jobs, outcomes, strict=True), start=1
-        ):
-            said = ", ".join(
-                f"{key}={value}" for key, value in settings.items() if key not in bindings
-            )
-            if isinstance(plan, str):
-                problems.append(plan)
-                print(f"[{number}/{len(jobs)}] {name} {said}: {plan}", file=sys.stderr, flush=True)
-                continue
-            plans.append(plan)
-            print(f"[{number}/{len(jobs)}] {name} {said}", file=sys.stderr, flush=True)
-    if not plans:
-        raise ValueError(problems[0].removeprefix("plan: "))
-    plans.sort(key=lambda plan: (not plan["fits"], plan["seconds"].get("step", 0.0)))
-    print(
-        "| slice | settings | mesh | fits | peak, GiB | FLOP ratio | sent, GB | step, s | MFU % |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for plan in plans:
-        print(_row(plan, bindings))
-    return plans
-
-
-def _learner(flags: argparse.Namespace, bindings: Mapping[str, str]) -> str | None:
-    """What the gin files train with; None if the plan trains nothing."""
-    if flags.sampling:
-        return None
-    with setting_names.names_only():
-        gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=[])
-        made_by = gin.config._CONFIG.get(("", "gophercite.Run"), {}).get("learner")
-    return made_by.selector.rpartition(".")[2] if made_by is not None else None
-
-
-def _tried(flags: argparse.Namespace, name: str, learner: str | None) -> dict[str, list[str]]:
-    """The values to try for each setting; `learner` is what a search varies."""
-    tried = dict(flags.tried)
-    if flags.search:
-        sizes = name.partition(":")[2] or name.partition("-")[2]
-        devices = 1
-        for size in sizes.split("x"):
-            devices *= int(size) if size.isdecimal() else 1
-        devices *= 2 if name.startswith("v3") else 1  # cores per chip
-        powers = [str(2**power) for power in range(devices.bit_length()) if devices % 2**power == 0]
-        tried.setdefault("partitioner.model", powers[: flags.most_cuts.bit_length()])
-        if learner is not None:
-            tried.setdefault(f"{learner}.microbatches", ["1", "4", "16"])
-        tried.setdefault(_REMAT, ["0", "1", "4"])
-    return tried
-
-
-def _command(flags: argparse.Namespace, name: str, settings: Mapping[str, str]) -> list[str]:
-    """The arguments of the process that computes a plan."""
-    command = ["--json", f"--topology={name}"]
-    command += [f"--gin_file={file}" for file in flags.gin_file]
-    if flags.gin_search_paths:
-        command.append(f"--gin_search_paths={','.join(flags.gin_search_paths)}")
-    command += [
-        f"--{key}={value}" if key == _REMAT else f"--gin.{key}={value}"
-        for key, value in settings.items()
-    ]
-    if flags.reward_model:
-        command.append(f"--reward_model={flags.reward_model}")
-    if flags.sampling:
-        command += ["--sampling", *(f"--{name}={getattr(flags, name)}" for name in _SIZES)]
-        command += [f"--{name}" for name in _KINDS if getattr(flags, name)]
-        command += [] if flags.slots is None else [f"--slots={flags.slots}"]
-    return command
-
-
-def _kept(
-    flags: argparse.Namespace,
-    commands: Sequence[Sequence[str]],
-    settings: Sequence[Mapping[str, str]],
-) -> list[pathlib.Path | None]:
-    """The file of the cache for each command's plan; None for a plan that can't be cached."""
-    bindings = [
-        {name: value for name, value in of_command.items() if name != _REMAT}
-        for of_command in settings
-    ]
-    names = plan_cache.names(
-        commands, flags.gin_file, bindings, flags.gin_search_paths, flags.reward_model
-    )
-    return [None if name is None else flags.cache / f"{name}.json" for name in names]
-
-
-def _in_process(command: Sequence[str], cached: pathlib.Path | None) -> dict[str, Any] | str:
-    """A plan from the cache, or from a process that computes it; or why there is none."""
-    if cached is not None and cached.is_file():
-        found: dict[str, Any] = json.loads(cached.read_text("utf-8"))
-        return found
-    program = [sys.executable, str(pathlib.Path(__file__).resolve())]
-    process = subprocess.run([*program, *command], capture_output=True, text=True, check=False)
-    if process.returncode not in (0, _NONE_FITS):
-        lines = process.stderr.strip().splitlines()
-        return lines[-1] if lines else f"plan: ended with status {process.returncode}"
-    found = json.loads(process.stdout.splitlines()[-1])
-    if cached is not None:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = cached.with_suffix(f".{os.getpid()}.unfinished")
-        unfinished.write_text(json.dumps(found), "utf-8")
-        unfinished.replace(cached)
-    return found
-
-
-def _row(plan: Mapping[str, Any], bindings: Mapping[str, str]) -> str:
-    settings = ", ".join(
-        f"{name.rpartition('.')[2]} {value}"
-        for name, value in plan["settings"].items()
-        if name not in bindings
-    )
-    mesh = " × ".join(f"{axis} {size}" for axis, size in plan["mesh"].items() if size > 1)
-    memory, seconds = plan["memory"], plan["seconds"]
-    if memory is None:
-        return f"| {plan['topology']} | {settings} | {mesh} | no: {plan['problem']} | | | | | |"
-    ratio = f"{plan['flops'] / plan['needed_flops']:.2f}" if plan["needed_flops"] else "–"
-    sent = sum(row[2] for row in plan["exchanges"]) / 1e9
-    mfu = "–" if plan["mfu"] is None else f"{100 * plan['mfu']:.0f}"
-    return (
-        f"| {plan['topology']} | {settings} | {mesh} | {'yes' if plan['fits'] else 'no'} "
-        f"| {memory['peak'] / GIB:.2f} of {memory['usable'] / GIB:.2f} | {ratio} | {sent:.2f} "
-        f"| {seconds['step']:.3g} | {mfu} |"
-    )
+# --- Flags ---
 
 
 def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, str]]:
@@ -360,9 +200,9 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         help="plan sampling with the model of the gin file instead of training, under the quote "
         "constraint",
     )
-    for name, size in _SIZES.items():
+    for name, size in SIZES.items():
         add(f"--{name}", type=int, default=size, help=f"for --sampling (default: {size})")
-    for name, meaning in _KINDS.items():
+    for name, meaning in KINDS.items():
         add(f"--{name}", action="store_true", help=f"for --sampling: {meaning}")
     add(
         "--slots",
@@ -386,7 +226,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         help="try degrees of tensor parallelism, recomputed layers and the learner's microbatches",
     )
     add(
-        f"--{_REMAT}",
+        f"--{REMAT}",
         type=int,
         metavar="N",
         help="keep the activations of every Nth layer only, and recompute the others'; 0 keeps all "
@@ -414,11 +254,23 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     add("--output", metavar="FILE", help="write the plans as JSON lines")
     add("--json", action="store_true", help="print the plan as one line of JSON")
     flags, rest = parser.parse_known_args(arguments)
-    least = dict.fromkeys([*_SIZES, "slots", "most_cuts", "processes"], 1) | {_REMAT: 0}
+    least = dict.fromkeys([*SIZES, "slots", "most_cuts", "processes"], 1) | {REMAT: 0}
     for name, lowest in least.items():
         value = getattr(flags, name)
         if value is not None and value < lowest:
             parser.error(f"--{name} is {value}: must be at least {lowest}")
+    if not flags.sampling:
+        given = [name for name, size in SIZES.items() if getattr(flags, name) != size]
+        given += [name for name in KINDS if getattr(flags, name)]
+        given += [] if flags.slots is None else ["slots"]
+        if given:
+            parser.error(f"--{given[0]} is for --sampling, which is not given")
+    names = [name for name, _ in flags.tried]
+    for name in names:
+        if names.count(name) > 1:
+            parser.error(f"--try={name} is given twice: list its values in one, {name}=A,B")
+    if flags.output and pathlib.Path(flags.output).is_dir():
+        parser.error(f"--output is {flags.output!r}: this is a folder")
     if flags.output and not pathlib.Path(flags.output).absolute().parent.is_dir():
         parser.error(f"--output is {flags.output!r}: its folder is not there")
     if flags.json and _is_several(flags):

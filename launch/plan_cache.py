@@ -3,7 +3,9 @@
 import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 
 import gin
@@ -12,6 +14,8 @@ import setting_names
 
 _CODE = "gophercite/**/*.py", "data_pipelines/**/*.py", "launch/*.py"
 _COMPILERS = "jax", "jaxlib", "libtpu"
+# Settings of JAX and the compilers, without those that say where compiled programs are kept.
+_VARIABLES = re.compile(r"JAX_(?!COMPILATION_CACHE|PERSISTENT_CACHE)|XLA_FLAGS$|LIBTPU_INIT_ARGS$")
 
 
 def names(
@@ -39,6 +43,8 @@ def names(
         for path in sorted(gin_files.ROOT.glob(pattern)):
             shared.update(path.read_bytes())
     shared.update(json.dumps([_version(package) for package in _COMPILERS]).encode())
+    variables = {name: value for name, value in os.environ.items() if _VARIABLES.match(name)}
+    shared.update(json.dumps(variables, sort_keys=True).encode())
     found: list[str | None] = []
     with setting_names.names_only():
         of_judge = _settings([reward_model], {}, []) if reward_model else b""

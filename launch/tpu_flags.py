@@ -222,7 +222,7 @@ def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> 
                 f"{each!r} can't go to the workers: only settings such as --gin.NAME=VALUE can"
             )
     folders = [each for each in training if each.startswith("--gin.MODEL_DIR=")]
-    if not folders or "gs://" not in folders[-1]:
+    if not folders or not folders[-1].partition("=")[2].strip("'\"").startswith("gs://"):
         parser.error(
             "--gin.MODEL_DIR must be in a bucket (gs://…): the workers' disks are deleted with "
             "the machine"

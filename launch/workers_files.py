@@ -52,6 +52,15 @@ def check(
             raise gin_files.ConfigurationError(
                 f"{typed} is a path of your machine: give it from the repository's folder on"
             )
+    for typed in settings.gin_file:
+        here = pathlib.Path(typed)
+        folders = ("", *settings.gin_search_paths)
+        there = [gin_files.ROOT / folder / typed for folder in folders]
+        if here.is_file() and not any(each.is_file() and each.samefile(here) for each in there):
+            raise gin_files.ConfigurationError(
+                f"{typed} is a path from this folder on: give it from the repository's folder on, "
+                "where the workers start"
+            )
     with setting_names.names_only():
         gin_files.load(settings.gin_file, bindings, settings.gin_search_paths)
         for name, parameter, text in _texts():
@@ -89,4 +98,5 @@ def _is_path(text: str, folder: bool) -> bool:
 def _is_held(text: str, held: Callable[[pathlib.PurePath], bytes | None]) -> bool:
     """Whether the workers, who start in the repository's folder, have the path."""
     place = os.path.normpath(text)
-    return not os.path.isabs(place) and held(pathlib.PurePath(place)) is not None
+    is_outside = os.path.isabs(place) or place.split(os.sep)[0] == os.pardir
+    return not is_outside and held(pathlib.PurePath(place)) is not None

@@ -3,6 +3,7 @@
 from typing import Any
 
 import accelerators
+import gin_files
 import jobset
 import pytest
 import yaml
@@ -122,6 +123,8 @@ def test_every_topology_has_as_many_chips_as_its_slice() -> None:
         ([*GIVEN, "--slices=0", *TRAINING], 2, "--slices is 0"),
         ([*GIVEN], 2, "go after --"),
         ([*GIVEN, *TRAINING[:2], "--gin.MODEL_DIR=a"], 2, "must be in a bucket"),
+        ([*GIVEN, *TRAINING[:2], "--gin.MODEL_DIR=runs/gs://a"], 2, "must be in a bucket"),
+        ([*GIVEN, *TRAINING, "--gin.INITIAL_CHECKPOINT=../."], 1, "this is on your machine"),
         ([*GIVEN, *TRAINING, "--gin.TRAIN_STEP=1"], 1, "did you mean TRAIN_STEPS?"),
         (
             [*GIVEN, *TRAINING, "--gin.INITIAL_CHECKPOINT=/usr/bin"],
@@ -142,3 +145,12 @@ def test_what_can_t_be_is_refused(
         found = jobset.main(arguments)
     assert found == status
     assert message in capsys.readouterr().err
+
+
+def test_a_gin_file_must_be_named_as_the_workers_find_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(gin_files.ROOT / "gin_configs" / "loop")
+    places = [f"--gin.{name}=gs://a/b" for name in ("MODEL_DIR", "RECORDS", "INITIAL_CHECKPOINT")]
+    assert jobset.main([*GIVEN, "--", "--gin_file=sft_rated_rounds.gin", *places]) == 1
+    assert "sft_rated_rounds.gin is a path from this folder on" in capsys.readouterr().err

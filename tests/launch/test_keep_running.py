@@ -187,3 +187,9 @@ def test_the_folder_is_the_one_of_the_last_flag_without_gins_quotes() -> None:
     assert keep_running.model_dir(command) == "gs://b/c"
     assert keep_running.model_dir(command[:2]) == "a"
     assert keep_running.model_dir(command[:1]) is None
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert [keep_running.pause_before(failures, 5) for failures in range(4)] == [5, 5, 10, 20]
+    assert keep_running.pause_before(100_000, 5) == keep_running.LONGEST_WAIT
+    assert keep_running.pause_before(100_000, 0) == 0

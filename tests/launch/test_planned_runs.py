@@ -56,9 +56,11 @@ def test_a_plan_s_name_changes_with_all_that_the_plan_depends_on(
         path.write_text(path.read_text() + "\n")
         seen.add(name())
     seen.add(name("--topology=v5e:2x2"))
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16")
+    seen.add(name())
     monkeypatch.setattr(importlib.metadata, "version", lambda package: "0")
     seen.add(name())
-    assert len(seen) == 7
+    assert len(seen) == 8
     assert name(NO_SUCH="3") is None  # the plan's own process will say so
     (tmp_path / "shared.gin").write_text('import math\ninclude "sft_imported.gin"\n')
     assert name() is None  # a module of the user's own

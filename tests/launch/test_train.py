@@ -213,6 +213,19 @@ def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
     assert "run.gin:3: nothing sets %TRAIN_STEP; did you mean %TRAIN_STEPS?" in message
 
 
+@pytest.mark.parametrize(
+    "macros", [{"TRAIN_STEPS": "%TRAIN_STEPS"}, {"TRAIN_STEPS": "%LENGTH", "LENGTH": "%TRAIN_STEPS"}]
+)
+def test_a_macro_that_refers_to_itself_is_refused(macros):
+    with pytest.raises(gin_files.ConfigurationError, match="refers to itself"):
+        gin_files.load([PRETRAIN], {"MODEL_DIR": "x", **macros})
+
+
+def test_a_path_with_a_folder_to_fill_in_needs_no_quotes():
+    gin_files.load([PRETRAIN], {"MODEL_DIR": "{folder}/run"})
+    assert gin.query_parameter("MODEL_DIR/macro.value") == "{folder}/run"
+
+
 def test_a_macro_whose_only_use_is_replaced_is_no_mistake():
     gin_files.load([PRETRAIN], {"MODEL_DIR": "x", "Input.length": "64"})
     assert gin.query_parameter("Input.length") == 64

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import plan
+import plan_search
 import pytest
 
 from gophercite.planning.chips import (
@@ -86,28 +88,25 @@ def test_a_step_s_time_is_the_slowest_part_and_what_cannot_be_hidden() -> None:
     assert estimate(slow, slice_)["step"] == pytest.approx(5)
 
 
-def run(*flags: str, path: pathlib.Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ) | ({"PYTHONPATH": str(path)} if path else {})
-    return subprocess.run(
-        [*COMMAND, *SMALL, *flags], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-
-
 def test_a_search_tries_meshes_microbatches_and_recomputed_layers() -> None:
     file = "--gin_file=gin_configs/ppo_webgpt.gin"
     flags = ["--topology=v3:2x2", file, "--search", "--most_cuts=4"]
     given, bindings = plan._parse([*flags, "--try=remat_every=3"])
-    learner = plan._learner(given, bindings)
-    assert plan._tried(given, "v3:2x2", learner) == {
+    learner = plan_search.learner_of(given, bindings)
+    assert plan_search.tried_of(given, "v3:2x2", learner) == {
         "remat_every": ["3"],  # what is given takes precedence
         "partitioner.model": ["1", "2", "4"],
         "PPOLearner.microbatches": ["1", "4", "16"],
     }
-    assert plan._tried(plan._parse(flags)[0], "v3:2x2", learner)["remat_every"] == ["0", "1", "4"]
+    assert plan_search.tried_of(plan._parse(flags)[0], "v3:2x2", learner)["remat_every"] == [
+        "0",
+        "1",
+        "4",
+    ]
     # Where nothing is trained, there are no microbatches.
     for more in (["--gin_file=gin_configs/models/sample_world.gin"], [file, "--sampling"]):
         given, bindings = plan._parse(["--topology=v3:2x2", *more, "--search"])
-        tried = plan._tried(given, "v3:2x2", plan._learner(given, bindings))
+        tried = plan_search.tried_of(given, "v3:2x2", plan_search.learner_of(given, bindings))
         assert tried.keys() == {"partitioner.model", "remat_every"}
 
 
@@ -146,7 +145,12 @@ def test_a_plan_is_made_for_simulated_devices(capsys: pytest.CaptureFixture[str]
         (["--search", "--most_cuts=0"], "--most_cuts is 0"),
         (["--remat_every=-1"], "--remat_every is -1: must be at least 0"),
         (["--output=/nowhere/plans.jsonl"], "--output is '/nowhere/plans.jsonl': its folder"),
+        ([f"--output={ROOT}"], "this is a folder"),
         (["--json", "--search"], "--json prints a single plan"),
+        (["--samples=64"], "--samples is for --sampling, which is not given"),
+        (["--unconstrained"], "--unconstrained is for --sampling"),
+        (["--slots=2"], "--slots is for --sampling"),
+        (["--try=LENGTH=16", "--try=LENGTH=32"], "--try=LENGTH is given twice"),
     ],
 )
 def test_flags_that_cannot_be_are_refused_before_anything_is_planned(
@@ -211,14 +215,45 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
     flags = [
         f"--topology={'v5e:2x2' if HAS_LIBTPU else 'cpu-4'}",
         "--topology=cpu-0",  # no slice: its process ends before it has imported the library
-        "--try=partitioner.model=2", "--try=remat_every=1",
+        "--try=partitioner.model=2", "--remat_every=1",
         f"--cache={folder / 'plans'}", f"--output={folder / 'plans.jsonl'}",
     ]  # fmt: skip
-    with another_process_with_libtpu() if HAS_LIBTPU else contextlib.nullcontext():
-        done = run(*flags, path=LIBTPU)
-    assert done.returncode == 0, done.stderr
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        another_process_with_libtpu() if HAS_LIBTPU else contextlib.nullcontext(),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("PYTHONPATH", str(LIBTPU))
+        patch.syspath_prepend(LIBTPU)
+        status = plan.main([*SMALL, *flags])
+    assert status == 0, errors.getvalue()
     plans = [json.loads(line) for line in (folder / "plans.jsonl").read_text().splitlines()]
-    return Search(flags, folder, done.stdout, done.stderr, plans)
+    return Search(flags, folder, out.getvalue(), errors.getvalue(), plans)
+
+
+def test_a_damaged_plan_of_the_cache_is_none(search: Search, tmp_path: pathlib.Path) -> None:
+    (kept,) = (search.folder / "plans").iterdir()
+    assert plan_search._cached(kept) == search.plans[0]
+    copy = tmp_path / "plan.json"
+    for damaged in (kept.read_bytes()[:50], b"", b"[1]", b"{}", b"\xff"):
+        copy.write_bytes(damaged)
+        assert plan_search._cached(copy) is None
+    assert plan_search._cached(tmp_path / "none.json") is None
+
+
+def test_a_plan_whose_process_is_killed_is_said_to_be(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not what the process said last, which may be a note."""
+    killed = tmp_path / "python"
+    killed.write_text("#!/bin/sh\necho plan: a note >&2\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    said = plan_search._in_process([], None)
+    assert isinstance(said, str)
+    assert "was ended by SIGKILL" in said
 
 
 def test_plans_with_several_settings_are_compared_and_kept(
@@ -227,7 +262,7 @@ def test_plans_with_several_settings_are_compared_and_kept(
     if HAS_LIBTPU:
         monkeypatch.syspath_prepend(LIBTPU)  # plans of another version are made anew
     # What can't be planned is named, and the others go on.
-    said = "cpu-0 partitioner.model=2, remat_every=1: plan: cpu-0: the number of devices is missing"
+    said = "cpu-0 partitioner.model=2: plan: cpu-0: the number of devices is missing"
     assert said in search.errors
     rows = [line for line in search.out.splitlines()[2:] if line.startswith("| ")]
     assert [row.split("|")[3].strip() for row in rows] == ["fsdp 2 × model 2"]
@@ -239,7 +274,7 @@ def test_plans_with_several_settings_are_compared_and_kept(
     kept = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert len(kept) == 1
     assert plan.main([*SMALL, *search.flags]) == 0
-    assert "model 2, remat_every 1 | fsdp 2 × model 2" in capsys.readouterr().out
+    assert "| model 2 | fsdp 2 × model 2" in capsys.readouterr().out
     (same,) = (search.folder / "plans.jsonl").read_text().splitlines()
     assert json.loads(same) == found
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == kept
@@ -336,7 +371,8 @@ def test_a_process_that_uses_libtpu_is_not_taken_for_a_missing_slice() -> None:
 
 
 def test_without_libtpu_the_message_says_what_to_install() -> None:
-    done = run("--topology=v5e:2x2")
+    command = [*COMMAND, *SMALL, "--topology=v5e:2x2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode == 0:
         pytest.skip("libtpu is installed")
     assert done.returncode == 1
