@@ -24,6 +24,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.vocabularies import load_vocabulary
+from tests.drawn_parameters import drawn_parameters
 
 VOCABULARY = (
     pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model" / "vocabulary"
@@ -51,7 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, pat
     """Of a language model and a reward model."""
     folder = tmp_path_factory.mktemp("models")
     transformer, vocabulary = Transformer(CONFIG), load_vocabulary(VOCABULARY)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     save_model(folder / "model", Model(transformer, params, vocabulary, {}))
     heads = {HEADS: RewardModel(transformer).init_heads(jax.random.key(1))}
     save_model(folder / "rewards", Model(transformer, {**params, **heads}, vocabulary, {}))

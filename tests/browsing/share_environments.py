@@ -8,10 +8,8 @@ import jax
 import numpy as np
 
 from gophercite.browsing.own_copy import own_part
-from gophercite.models.parameters import HEADS, REWARD_MODEL
-from gophercite.models.reward_model import RewardModel
 from gophercite.partitioning import Partitioner, make_mesh
-from tests.browsing import test_collecting as tiny
+from tests.browsing import tiny
 from tests.forked import one_of
 
 
@@ -29,16 +27,12 @@ def main(folder: str, index: int, count: int, port: int) -> None:
     jax.distributed.initialize(f"localhost:{port}", count, index)
     partitioner = Partitioner(make_mesh(fsdp=-1))
     params = tiny.parameters()
-    axes = tiny.TRUNK.logical_axes()
-    of_judge = {**axes, HEADS: RewardModel(tiny.TRUNK).heads_axes()}
-    policy = tiny.TRUNK.logical_axes(tiny.FROZEN_LAYERS)
-    axes = {**policy, REWARD_MODEL: of_judge, "value_head": {}, "teacher": {}}
     spread = jax.tree.map(
         lambda leaf, place: jax.make_array_from_callback(
             leaf.shape, place, lambda where: np.asarray(leaf)[where]
         ),
         params,
-        partitioner.shardings(axes, params),
+        partitioner.shardings(tiny.axes(), params),
     )
     of = tiny.collector(steps=tiny.FEW_STEPS, partitioner=partitioner)
     arrays, said, polled = {}, [], []

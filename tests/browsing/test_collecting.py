@@ -1,10 +1,15 @@
-"""Experience of many environments: what the rows are, and that it goes on bit for bit."""
+"""Experience of many environments: what the rows are, that it goes on bit for bit, and that two
+processes share the environments of one: the same episodes, rows, metrics and checkpoints.
+"""
 
-import dataclasses
 import functools
 import itertools
 import json
+import os
 import pathlib
+import socket
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -12,102 +17,43 @@ import numpy as np
 import pytest
 
 from gophercite.browser.encoding import encode_state
-from gophercite.browser.environment import replay
-from gophercite.browser.settings import Settings
-from gophercite.browsing.collecting import Asked, BrowsingCollector, Rollout
+from gophercite.browsing.collecting import BrowsingCollector, Rollout
 from gophercite.browsing.judging import Judge, judged
-from gophercite.browsing.playing import Lane, Player
-from gophercite.browsing.writer import BrowsingSettings
+from gophercite.browsing.own_copy import own_part
+from gophercite.browsing.playing import Lane
 from gophercite.decoding.rerank import Scorer
-from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.decoding.scoring import score
-from gophercite.learning.experience import of_batch
+from gophercite.learning.experience import Experience, of_batch
 from gophercite.learning.state import Collected
-from gophercite.learning.token_log_probs import token_log_probs
-from gophercite.model_folders.folder import Model, read_vocabulary
-from gophercite.models.config import TransformerConfig
-from gophercite.models.parameters import (
-    BESIDE_THE_POLICY,
-    HEADS,
-    REWARD_MODEL,
-    Params,
-    merge_layers,
-)
-from gophercite.models.reward_model import RewardModel
-from gophercite.models.transformer import Transformer
+from gophercite.learning.token_log_probs import TokenLogProbs, token_log_probs
+from gophercite.model_folders.folder import Model
+from gophercite.models.parameters import REWARD_MODEL
+from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.storage.json_fields import RecordError
 from tests.browser.sites import site
-
-VOCABULARY = read_vocabulary(
-    pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model"
+from tests.browsing.tiny import (
+    CHUNK,
+    ENVIRONMENTS,
+    FEW_STEPS,
+    MOST,
+    NEVER,
+    PROMPT,
+    QUESTIONS,
+    RULES,
+    STEPS,
+    TRUNK,
+    VOCABULARY,
+    axes,
+    collect,
+    collector,
+    parameters,
+    player,
+    policy,
 )
-TRUNK = Transformer(
-    TransformerConfig(
-        vocab_size=2048, d_model=16, num_layers=2, num_heads=2, head_dim=8, dtype="float32"
-    )
-)
-FROZEN_LAYERS = 1
-QUESTIONS = [Asked(f"q{n}", f"lighthouse {n}?") for n in range(5)]
-PROMPT, MOST, CHUNK, STEPS, ENVIRONMENTS = 192, 24, 8, 14, 6
-FEW_STEPS = 8  # two collections have ends, further answers and chunks
-NEVER = lambda: False  # noqa: E731
-QUOTED = ["Search lighthouse", "Clicked on link 0", "Quote: was built"]
-RULES = Settings(actions=(4, 6), view_lines=6, results=3)
+from tests.long_forms import LONG
 
-
-@functools.cache
-def parameters() -> Params:
-    params = TRUNK.init(jax.random.key(0), FROZEN_LAYERS)
-    judge = {**merge_layers(params), HEADS: RewardModel(TRUNK).init_heads(jax.random.key(1))}
-    return {**params, REWARD_MODEL: judge, "value_head": {}, "teacher": {}}
-
-
-@functools.cache
-def policy() -> Params:
-    """What texts are drawn with."""
-    return {n: p for n, p in parameters().items() if n not in BESIDE_THE_POLICY}
-
-
-@functools.cache
-def player(constrained: bool = True, extra: int = 3) -> Player:
-    sampling = SamplingSettings(max_tokens=MOST, free_log_probs=False)
-    return Player(
-        TRUNK,
-        VOCABULARY,
-        BrowsingSettings(constrained, PROMPT, sampling),
-        together=ENVIRONMENTS // 2,
-        answers=1 + extra,
-        chunk=CHUNK,
-        keep_allowed=constrained,
-    )
-
-
-class Begun(BrowsingCollector):
-    """Two episodes in three have quoted something already: few random texts get so far."""
-
-    def _lane(self, asked: Asked, question: int, number: int, seed: str) -> Lane:
-        lane = super()._lane(asked, question, number, seed)
-        if question % 3 == 2:
-            return lane
-        return dataclasses.replace(lane, state=replay(self._world, lane.state, QUOTED))
-
-
-def collector(constrained: bool = True, steps: int = STEPS, **changes: Any) -> BrowsingCollector:
-    return Begun(
-        site(),
-        QUESTIONS,
-        RULES,
-        player(constrained),
-        Rollout(ENVIRONMENTS, steps, CHUNK, 3),
-        Judge(TRUNK, VOCABULARY, PROMPT, 4),
-        **{"evaluated": QUESTIONS[:3], **changes},
-    )
-
-
-def collect(of: BrowsingCollector, seed: int) -> Collected:
-    made = of.collect(parameters(), {}, jax.random.key(seed), NEVER)
-    assert made is not None
-    return made
+SCRIPT = pathlib.Path(__file__).with_name("share_environments.py")
+PATIENCE = 600  # seconds, on the slowest of machines
 
 
 @functools.cache
@@ -122,8 +68,17 @@ def rollouts() -> tuple[list[Collected], list[Any]]:
 
 
 def test_rows_are_completions_and_their_ids_are_the_sampler_s() -> None:
-    unembedding = TRUNK.unembedding(policy())
-    read = jax.jit(lambda tokens, places, real: TRUNK.apply(policy(), tokens, places, real)[0])
+    @jax.jit
+    def read(experience: Experience, places: jax.Array, real: jax.Array) -> TokenLogProbs:
+        hidden = TRUNK.apply(policy(), experience.tokens, places, real)[0]
+        return token_log_probs(
+            experience.before(hidden),
+            TRUNK.unembedding(policy()),
+            experience.responses,
+            experience.allowed,
+            VOCABULARY.size,
+        )
+
     kinds = set()
     for made in rollouts()[0]:
         experience = of_batch(made.experience)
@@ -131,14 +86,7 @@ def test_rows_are_completions_and_their_ids_are_the_sampler_s() -> None:
         assert experience.rewards.shape[1] == CHUNK
         places = np.broadcast_to(np.arange(PROMPT + MOST), experience.tokens.shape)
         ends = experience.prompt_lengths + experience.response_lengths
-        hidden = read(experience.tokens, places, (places < ends[:, None]).astype(np.int32))
-        again = token_log_probs(
-            experience.before(hidden),
-            unembedding,
-            experience.responses,
-            experience.allowed,
-            VOCABULARY.size,
-        )
+        again = read(experience, places, (places < ends[:, None]).astype(np.int32))
         real = np.asarray(experience.real)
         # Of the very tokens and masks that the sampler drew by.
         np.testing.assert_allclose(
@@ -298,3 +246,109 @@ def test_what_can_t_be_learnt_from_is_refused() -> None:
     for name in ("environments", "steps", "chunk"):
         with pytest.raises(ValueError, match=f"Rollout.{name} = 0"):
             Rollout(**{name: 0})
+
+
+# --- processes that share the environments ---
+
+
+@pytest.fixture(scope="module")
+def shares(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, np.ndarray], Any]]:
+    """What each of two processes collected: arrays by name, and the rest as JSON."""
+    folder = tmp_path_factory.mktemp("shares")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
+    pair = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder), "2", str(port)],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert pair.returncode == 0, pair.stderr
+    found = []
+    for index in (0, 1):
+        with np.load(folder / f"{index}.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        found.append((arrays, json.loads(str(arrays.pop("said")))))
+    return found
+
+
+@functools.cache
+def alone() -> tuple[list[Collected], Any]:
+    """What one process on one device collects in two goes, and the environments after them."""
+    of = collector(steps=FEW_STEPS)
+    made = [collect(of, seed) for seed in range(2)]
+    experience = [each.experience for each in made]
+    assert sum(part["extra"].sum() for part in experience) > 3, "further answers"
+    assert sum(part["ends"].sum() for part in experience) > 6, "episodes begin and end"
+    return made, of.environments()
+
+
+def in_order(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of episodes in their order, without those that only fill the batch."""
+    order = np.lexsort((rows["step"], rows["episode"]))
+    order = order[rows["episode"][order] >= 0]
+    return {name: part[order] for name, part in rows.items() if name != "episode"}
+
+
+def together(shares: list[Any], kind: str) -> dict[str, np.ndarray]:
+    """The rows of both processes, as they are put on the devices."""
+    names = [name for name in shares[0][0] if name.startswith(f"{kind}/")]
+    arrays = {name: np.concatenate([arrays[name] for arrays, _ in shares]) for name in names}
+    return {name.removeprefix(f"{kind}/"): part for name, part in arrays.items()}
+
+
+def same(rows: dict[str, np.ndarray], whole: dict[str, np.ndarray]) -> None:
+    ours, theirs = in_order(rows), in_order(whole)
+    assert set(ours) == set(theirs)
+    for name, part in theirs.items():
+        np.testing.assert_allclose(ours[name], part, atol=1e-4, err_msg=name)
+
+
+def totals_are(found: dict[str, Any], whole: dict[str, Any]) -> None:
+    assert set(found) == set(whole)
+    for name, value in whole.items():
+        assert found[name] == pytest.approx(list(value), rel=1e-4), name
+
+
+def test_two_processes_collect_what_one_does(shares: list[Any]) -> None:
+    made, lanes = alone()
+    for number in range(2):
+        rows = together(shares, str(number))
+        same(rows, dict(made[number].experience))
+        # The learner's order of rows must not depend on who collected them.
+        assert len(rows["tokens"]) == len(made[number].experience["tokens"])
+        for _, said in shares:
+            totals_are(said[number], made[number].totals)
+    for _, said in shares:
+        assert said[-2] == json.loads(json.dumps(lanes))
+        assert said[-1] == said[-2], "a checkpoint of both, restored by both"
+
+
+def test_they_evaluate_what_one_does_and_stop_together(shares: list[Any]) -> None:
+    batch = {"questions": np.array([0, 1, 2, -1])}
+    of = collector()
+    whole = of.rehearse(parameters(), batch, jax.random.key(0), NEVER)
+    assert whole is not None
+    same(together(shares, "evaluated"), dict(whole.experience))
+    for arrays, said in shares:
+        totals_are(said[2], whole.totals)
+        assert said[3] is True, "stopped at the same question, and left the environments alone"
+        assert "partitioner.model = 4: the devices of one process must hold" in said[4]
+        assert said[5] == [64, 64], "they ask equally often, whatever they have played"
+        # One process has no question, and as many rows as the other.
+        assert len(arrays["evaluated/tokens"]) == len(shares[0][0]["evaluated/tokens"])
+
+
+@LONG  # each of the two processes above has several devices
+def test_eight_devices_collect_what_one_does() -> None:
+    made, _ = alone()
+    partitioner = Partitioner(make_mesh(fsdp=4, model=2))
+    assert dict(own_part(partitioner).mesh.shape) == {"data": 4, "fsdp": 1, "model": 2}
+    params = jax.device_put(parameters(), partitioner.shardings(axes(), parameters()))
+    of = collector(steps=FEW_STEPS, partitioner=partitioner)
+    for number in range(2):
+        found = of.collect(params, {}, jax.random.key(number), NEVER)
+        assert isinstance(found, Collected)
+        same(dict(found.experience), dict(made[number].experience))
+        totals_are(found.totals, dict(made[number].totals))

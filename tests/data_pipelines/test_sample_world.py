@@ -1,5 +1,6 @@
 """The sample world: natural, answerable, labelled truly, and disjoint between splits."""
 
+import hashlib
 import itertools
 import re
 
@@ -8,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_pipelines.sample_world import __main__ as command
-from data_pipelines.sample_world import names, texts
+from data_pipelines.sample_world import names, texts, vocabulary
 from data_pipelines.sample_world.convert import to_question, to_rated_answer
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary, train_vocabulary
 from data_pipelines.sample_world.wording import KINDS
 from data_pipelines.sample_world.world import World, judge
 from gophercite import evidence, records
 from gophercite.text.sentences import sentence_spans
+from tests.long_forms import LONG
 
 SPLITS = st.sampled_from(names.SPLITS)
 INDICES = st.integers(0, 10**6)
@@ -140,6 +142,22 @@ def test_pretraining_texts_repeat_sentences_and_hold_no_mark(index):
             assert any(sentence in text for sentence in sentences)
 
 
+def test_training_reads_the_texts_that_the_bundled_vocabulary_was_made_of(monkeypatch):
+    """Their first thousand, and how it is asked to train; the next test trains, and takes long."""
+    seen = []
+
+    def note(texts, **settings):
+        first = "\0".join(itertools.islice(texts, 1000))
+        seen.append((hashlib.sha256(first.encode()).hexdigest()[:16], settings))
+
+    monkeypatch.setattr(vocabulary, "train_sentencepiece", note)
+    train_vocabulary()
+    assert seen == [("8eb32edb16a0eae9", {"size": 2048, "model_type": "bpe"})]
+    (file,) = vocabulary.VOCABULARY_FOLDER.glob("*.model")
+    assert hashlib.sha256(file.read_bytes()).hexdigest()[:16] == "5d8938ef6ea9d691"
+
+
+@LONG
 def test_the_bundled_vocabulary_is_what_training_makes():
     bundled, trained = bundled_vocabulary(), train_vocabulary()
     assert [bundled.token_bytes(id) for id in range(bundled.size)] == [

@@ -18,6 +18,7 @@ from gophercite.documents import Document
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
+from tests.drawn_parameters import drawn_parameters
 from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList
 
 VOCABULARY = TokenList(HOSTILE_PIECES)
@@ -33,7 +34,7 @@ TRACED: list[str] = []
 
 @functools.cache
 def parameters():
-    return MODEL.init(jax.random.key(0))
+    return drawn_parameters(MODEL)
 
 
 def note_trace(event: str, _seconds: float, **details: str | int) -> None:

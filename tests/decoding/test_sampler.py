@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gophercite import evidence
+from gophercite.decoding import in_flight
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.in_flight import capacities
@@ -22,6 +23,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_state import allowed, initial
+from tests.drawn_parameters import drawn_parameters
 from tests.long_forms import LONG
 from tests.quoting.quote_worlds import HOSTILE_PIECES, TokenList, is_legal
 
@@ -39,7 +41,7 @@ MANY = 8
 
 @functools.cache
 def parameters():
-    params = MODEL.init(jax.random.key(0))
+    params = drawn_parameters(MODEL)
     params["embed"]["embedding"] *= 2  # neither flat nor certain
     return params
 
@@ -83,9 +85,10 @@ def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
 
 
 def test_a_sample_stops_at_any_of_the_ends(drawn):
+    """And its row goes on with the next one, that of its own number."""
     others = drawn.tokens[0, 3], drawn.tokens[MANY + 1, 2]
     assert 1 not in others  # the one end that the samples had
-    cut = run(other_eos_ids=[int(end) for end in others])
+    cut = run(other_eos_ids=[int(end) for end in others], rows_per_prompt=1)
     for row, (tokens, length) in enumerate(zip(drawn.tokens, drawn.lengths, strict=True)):
         kept = tokens[:length]
         (ends,) = np.nonzero(np.isin(kept, others))
@@ -183,11 +186,10 @@ def test_logits_that_are_not_numbers_are_an_error():
             run(params=damaged)
 
 
-def test_samples_of_one_prompt_differ_and_the_first_is_the_one_drawn_alone(drawn):
+def test_samples_of_one_prompt_differ(drawn):
     assert drawn.tokens.shape == (len(PROMPTS) * MANY, 12)
     for prompt in range(len(PROMPTS)):
         assert len({tuple(row) for row in drawn.tokens[MANY * prompt :][:MANY].tolist()}) > 1
-    assert np.array_equal(run(samples=1).tokens, drawn.tokens[::MANY])
 
 
 def assert_close(found, wanted, rows=slice(None), atol=1e-5):
@@ -201,57 +203,35 @@ def changed(**fields):
     return Transformer(dataclasses.replace(CONFIG, **fields))
 
 
-@pytest.mark.parametrize(("scan_layers", "rows"), [(True, 3), (False, 1)])
-def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(drawn, scan_layers, rows):
+COUNTS = MANY, 0, 3, 1
+OF_COUNTS = [MANY * prompt + row for prompt in range(4) for row in range(COUNTS[prompt])]
+
+
+def test_prompts_may_have_different_numbers_of_samples(drawn):
+    assert_close(run(samples=COUNTS), drawn, OF_COUNTS)
+
+
+def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(drawn):
+    """Here layers are not scanned, and above they are."""
     assert len(set(drawn.lengths.tolist())) > 2
-    assert_close(run(model=changed(scan_layers=scan_layers), rows_per_prompt=rows), drawn)
+    model = changed(scan_layers=False)
+    assert_close(run(model=model, samples=COUNTS, rows_per_prompt=3), drawn, OF_COUNTS)
 
 
-BROAD = changed(head_dim=32)
+@pytest.fixture
+def growing(monkeypatch):
+    """Even the cache of so few samples grows in steps; programs are others than without."""
+    monkeypatch.setattr(in_flight, "_WORTH_GROWING", 1)
+    assert capacities(CONFIG, MANY, 12) == (3, 6, 12)
 
 
-@functools.cache
-def broad_parameters():
-    return BROAD.init(jax.random.key(0))
-
-
-def run_broad(rows, scan_layers=True, params=None):
-    model = changed(head_dim=32, scan_layers=scan_layers)
-    settings, params = SamplingSettings(max_tokens=65), params or broad_parameters()
-    return run(settings, PROMPTS[:1], model=model, params=params, samples=256, rows_per_prompt=rows)
-
-
-@pytest.fixture(scope="module")
-def without_growing():
-    """Samples that go on with others, 64 at a time, and have their room all at once."""
-    assert [len(capacities(BROAD.config, rows, 65)) for rows in (256, 64)] == [3, 1]
-    samples = run_broad(64)
-    assert samples.lengths.max() == 65
-    return samples
-
-
-# The mesh below has layers that are scanned.
+# On a mesh, below, room grows where layers are scanned.
 @pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=LONG)])
-def test_room_that_grows_changes_no_sample(without_growing, scan_layers):
-    assert_close(run_broad(256, scan_layers), without_growing, atol=1e-4)
-
-
-def test_room_that_grows_is_cut_over_a_mesh(without_growing):
-    partitioner = Partitioner(make_mesh(data=2, model=2, devices=jax.devices()[:4]))
-    params = broad_parameters()
-    placed = jax.device_put(params, partitioner.shardings(BROAD.logical_axes(), params))
-    with partitioner.activate():
-        assert len(capacities(BROAD.config, 256, 65)) == 3
-        cut = run_broad(256, params=placed)
-    assert_close(cut, without_growing, atol=1e-4)
-
-
-@pytest.mark.parametrize("rows", [None, 3])
-def test_prompts_may_have_different_numbers_of_samples(drawn, rows):
-    counts = (MANY, 0, 3, 1)
-    few = run(samples=counts, rows_per_prompt=rows)
-    rows_of_whole = [MANY * prompt + row for prompt in range(4) for row in range(counts[prompt])]
-    assert_close(few, drawn, rows_of_whole)
+def test_room_that_grows_changes_no_sample(drawn, growing, scan_layers):
+    assert drawn.lengths.max() == 12
+    # Another end, which is the same one, makes this another program than that of `drawn`.
+    found = run(model=changed(scan_layers=scan_layers), other_eos_ids=[1])
+    assert_close(found, drawn)
 
 
 @pytest.mark.parametrize(
@@ -271,22 +251,29 @@ def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch():
         assert np.array_equal(first.tokens[MANY * prompt :][:MANY], theirs)
 
 
-@pytest.mark.parametrize(("prompts", "scan_layers"), [(1, False), (4, True)])
-def test_eight_devices_sample_what_one_does(drawn, prompts, scan_layers):
-    """A prompt's samples are cut over the devices, or the prompts where there are enough."""
-    model = changed(scan_layers=scan_layers)
+def sample_on_eight(model, **options):
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
     params = parameters()
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
     with partitioner.activate():
-        cut = run(prompts=PROMPTS[:prompts], model=model, params=placed)
-    assert_close(cut, drawn, slice(prompts * MANY))
+        return run(model=model, params=placed, **options)
+
+
+def test_eight_devices_share_a_prompt_s_samples(drawn):
+    cut = sample_on_eight(changed(scan_layers=False), prompts=PROMPTS[:1])
+    assert_close(cut, drawn, slice(MANY))
+
+
+def test_eight_devices_share_the_prompts_where_there_are_enough(drawn, growing):
+    """Each with one sample, which is the first of many, and with room that grows."""
+    assert drawn.lengths[::MANY].max() == 12
+    assert_close(sample_on_eight(MODEL, samples=1), drawn, slice(None, None, MANY))
 
 
 def test_padding_takes_no_position_that_the_model_lacks():
     """A prompt and its answer take all 30 positions; a bucket would be 64."""
     model = changed(position="learned", max_positions=30, num_layers=1)
-    params = model.init(jax.random.key(0))
+    params = drawn_parameters(model)
     prompts = [[3] * 18, [4]]
     made = run(prompts=prompts, model=model, params=params, samples=1)
     texts = [[row.tolist()] for row in made.tokens]
@@ -360,7 +347,7 @@ def tables(pages=PAGES, max_tokens=40):
 
 @functools.cache
 def quoting_parameters():
-    return QUOTING.init(jax.random.key(3))
+    return drawn_parameters(QUOTING, 3)
 
 
 def constrained(settings, key=1, pages=PAGES, params=None, **options):
@@ -426,11 +413,11 @@ def test_tables_for_longer_samples_are_refused():
 def test_what_is_masked_is_never_drawn_whatever_the_logits(settings):
     """In every claim state and at every other node, thin or wide."""
     quotes, rng = tables(), np.random.default_rng(0)
-    nodes = jnp.flatnonzero(quotes.cost[:, 0] < 40)
+    nodes = jnp.asarray(np.flatnonzero(np.asarray(quotes.cost)[:, 0] < 40))
     rows = len(nodes)
-    state = initial(quotes, jnp.zeros(rows, int))._replace(node=nodes)
-    left = jnp.full(rows, 40)
-    legal = np.asarray(allowed(quotes, state, left))
+    state = jax.jit(initial)(quotes, np.zeros(rows, int))._replace(node=nodes)
+    left = jnp.asarray(np.full(rows, 40))
+    legal = np.asarray(jax.jit(allowed)(quotes, state, left))
     some = legal.any(axis=1)
     assert some.sum() > 50
 

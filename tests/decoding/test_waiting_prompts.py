@@ -17,6 +17,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
+from tests.drawn_parameters import drawn_parameters
 from tests.long_forms import LONG
 from tests.quoting.quote_worlds import TokenList
 
@@ -41,7 +42,7 @@ PAGES = [
 @functools.cache
 def model_and_parameters(**changed):
     model = Transformer(dataclasses.replace(CONFIG, **changed))
-    params = model.init(jax.random.key(0))
+    params = drawn_parameters(model)
     params["embed"]["embedding"] *= 2
     return model, params
 
@@ -134,12 +135,18 @@ def test_prompts_that_wait_for_one_row_have_the_same_samples(at_once):
 @pytest.mark.parametrize(
     ("changed", "slots", "rows"),
     [
-        ({"scan_layers": False, "position": "transformer_xl"}, 2, 2),
+        ({"num_layers": 1, "scan_layers": False, "position": "transformer_xl"}, 2, 2),
         pytest.param(
             {"position": "t5", "distance_buckets": 8, "max_distance": 20}, 3, 2, marks=LONG
         ),
         (
-            {"scan_layers": False, "position": "learned", "max_positions": 200, "head_dim": 16},
+            {
+                "num_layers": 1,
+                "scan_layers": False,
+                "position": "learned",
+                "max_positions": 200,
+                "head_dim": 16,
+            },
             10,
             None,
         ),
@@ -175,6 +182,9 @@ def quoted_at_once() -> Samples:
     return run_quoting()
 
 
+# On eight devices, below, they are as well, and what waits without a mesh is judged by
+# tests/quoting/test_drawn_answers.py.
+@LONG
 def test_each_prompt_that_waited_is_quoted_and_tracked_as_itself(quoted_at_once):
     assert not np.any(quoted_at_once.faults)
     assert_same(run_quoting(prompts_in_flight=4, rows_per_prompt=2), quoted_at_once)
@@ -197,7 +207,9 @@ def test_prompts_wait_on_eight_devices_too(quoted_at_once, at_once, quoting):
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))
     with partitioner.activate():
         if quoting:
-            assert_same(run_quoting(placed, prompts_in_flight=4), quoted_at_once)
+            assert not np.any(quoted_at_once.faults)
+            found = run_quoting(placed, prompts_in_flight=4, rows_per_prompt=2)
+            assert_same(found, quoted_at_once)
         else:
             assert_same(run_free(placed, prompts_in_flight=4), at_once)
 

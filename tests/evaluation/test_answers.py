@@ -37,6 +37,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records import Question
+from tests.drawn_parameters import drawn_parameters
 from tests.quoting.drawn_answers import biased_parameters
 
 SETTINGS = SamplingSettings(max_tokens=8, temperature=0.0)
@@ -60,7 +61,7 @@ def transformer() -> Transformer:
 
 @functools.cache
 def initial(transformer: Transformer) -> Params:
-    return transformer.init(jax.random.key(0))
+    return drawn_parameters(transformer)
 
 
 def test_each_question_is_answered_once_as_the_sampler_answers_it(transformer: Transformer) -> None:

@@ -1,6 +1,7 @@
 """PPO's update against NumPy on random experience; which tokens count; one device and eight."""
 
 import dataclasses
+import math
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.planning.needed_flops import forward_flops, ppo_flops
+from tests.long_forms import LONG
 
 VOCABULARY = 13
 CONFIG = TransformerConfig(
@@ -89,7 +91,7 @@ def params() -> Params:
 
 def first(params: Params) -> TrainState:
     """Before the update that learns."""
-    return WHOLE.init_state(params, jax.random.key(2))
+    return jax.jit(WHOLE.init_state)(params, jax.random.key(2))
 
 
 def later(params: Params) -> TrainState:
@@ -467,10 +469,15 @@ def test_widths_are_few_and_end_with_the_whole_length() -> None:
     assert reading_widths(3, 8) == [1, 2, 3]
 
 
-def test_an_update_on_eight_devices_is_that_on_one(params: Params) -> None:
+# The model axis cuts the same layers, heads and chunks of logits as in actor-critic's test.
+@pytest.mark.parametrize("mesh", [(2, 2, 1), pytest.param((2, 2, 2), marks=LONG)])
+def test_an_update_on_a_mesh_is_that_on_one_device(
+    mesh: tuple[int, int, int], params: Params
+) -> None:
     experience, state = random_experience(4), first(params)
     expected, metrics = LEARN_CUT(state, experience)
-    partitioner = Partitioner(make_mesh(2, 2, 2), DEFAULT_RULES)
+    devices = jax.devices()[: math.prod(mesh)]
+    partitioner = Partitioner(make_mesh(*mesh, devices=devices), DEFAULT_RULES)
     shapes = jax.eval_shape(lambda: state)
     places = partitioner.shardings(CUT.state_axes(shapes.params), shapes)
     by_row = jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(("batch",)))

@@ -108,9 +108,11 @@ VARIANTS = {
         scale_logits=True,
     ),
 }
-variants = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 # All that these have, and how it goes together, is in "gemma 3".
 IN_ANOTHER = ("window", "settings by layer", "norms of queries and keys")
+variants = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LONG if name in IN_ANOTHER else ()) for name in VARIANTS]
+)
 # One of each kind of positions, with and without a window.
 READ_TWO = ("gopher", "window, soft cap, relative", "gemma 3", "gpt 2", "t5")
 
@@ -142,8 +144,9 @@ def compiled(config):
 
 
 @variants
-def test_agrees_with_the_reference_on_packed_sequences(config):
-    params, batch = random_params(config), packed_batch()
+def test_agrees_with_the_reference_on_packed_sequences(name):
+    config, batch = VARIANTS[name], packed_batch()
+    params = random_params(config)
     hidden, _ = compiled(config)(params, *batch)
     expected = reference.forward(config, params, *batch)
     real = batch[2] > 0
@@ -151,7 +154,8 @@ def test_agrees_with_the_reference_on_packed_sequences(config):
 
 
 @variants
-def test_packed_sequences_do_not_see_each_other(config):
+def test_packed_sequences_do_not_see_each_other(name):
+    config = VARIANTS[name]
     params = random_params(config)
     tokens, positions, segments = packed_batch()
     packed, _ = compiled(config)(params, tokens, positions, segments)
@@ -162,9 +166,7 @@ def test_packed_sequences_do_not_see_each_other(config):
     np.testing.assert_allclose(packed[0, 5:8], hidden[0, :3], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=LONG if name in IN_ANOTHER else ()) for name in VARIANTS]
-)
+@variants
 def test_decoding_with_a_cache_equals_one_pass(name):
     """Ragged prompts, then several tokens one at a time, then two at once."""
     config = VARIANTS[name]
@@ -187,9 +189,16 @@ def test_decoding_with_a_cache_equals_one_pass(name):
         done += count
 
 
-@pytest.mark.parametrize("name", ["biases", "gemma 3", pytest.param("gpt neox", marks=LONG)])
-def test_joined_projections_are_the_three_of_them(name):
-    config = dataclasses.replace(VARIANTS[name], scan_layers=False)
+# The first has all that the others have.
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(dataclasses.replace(VARIANTS["gemma 3"], qkv_bias=True), id="gemma 3, biases"),
+        *(pytest.param(VARIANTS[n], id=n, marks=LONG) for n in ("biases", "gemma 3", "gpt neox")),
+    ],
+)
+def test_joined_projections_are_the_three_of_them(config):
+    config = dataclasses.replace(config, scan_layers=False)
     model, params = Transformer(config), split_layers(random_params(config), 1)
     tokens = np.random.default_rng(5).integers(0, config.vocab_size, (2, 8))
     apart = unstack_layers(params)
@@ -210,10 +219,12 @@ def test_projections_stay_apart_over_a_mesh():
         assert join_projections(params) is params
 
 
-@pytest.mark.parametrize("name", ["llama", "window"])
-def test_padding_does_not_outweigh_a_prompt(name):
-    """Scores so far apart that a weight relative to padding's would be nothing."""
-    config = VARIANTS[name]
+def test_padding_does_not_outweigh_a_prompt():
+    """Scores so far apart that a weight relative to padding's would be nothing.
+
+    In layers with a window and without.
+    """
+    config = dataclasses.replace(VARIANTS["llama"], window=(3, None, 3))
     model, params = Transformer(config), random_params(config)
     layers = params["trained_layers"]
     params = params | {"trained_layers": layers | {"query": layers["query"] * 1e4}}
@@ -272,7 +283,7 @@ def kept_for_backward(config):
 
 
 @pytest.mark.parametrize(
-    "variant", ["gopher", "llama", *(pytest.param(v, marks=LONG) for v in ("gemma", "biases"))]
+    "variant", ["gopher", *(pytest.param(v, marks=LONG) for v in ("llama", "gemma", "biases"))]
 )
 def test_recomputing_what_lies_between_products_changes_no_gradient(variant):
     config = VARIANTS[variant]
@@ -392,7 +403,7 @@ def test_gopher_sizes_have_the_published_parameters(size, billions):
     assert count / 1e9 == pytest.approx(billions, rel=0.02)
 
 
-@variants
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 def test_parameters_are_counted(config):
     shapes = jax.tree.leaves(Transformer(config).abstract())
     assert sum(leaf.size for leaf in shapes) == config.parameters
@@ -432,7 +443,7 @@ def test_the_full_280b_model_is_right_in_shape():
     params = model.abstract(frozen_layers=48)
     assert params["frozen_layers"]["up"].shape == (48, 16384, 65536)
     assert params["trained_layers"]["relative"].shape == (32, 16384, 16384)
-    tokens = jax.ShapeDtypeStruct((2, 4096), jnp.int32)
+    tokens = jax.ShapeDtypeStruct((2, 1024), jnp.int32)
 
     def loss(trained, params, tokens):
         hidden, _ = model.apply({**params, **trained}, tokens, tokens, tokens)
@@ -448,7 +459,7 @@ def test_the_full_280b_model_is_right_in_shape():
     one = jax.ShapeDtypeStruct((2, 1), jnp.int32)
     hidden, after = jax.eval_shape(model.apply, params, one, one, one, cache)
     assert hidden.shape == (2, 1, 16384)
-    assert after.layers.prompt_keys.shape == (80, 2, 128, 4096, 128)
+    assert after.layers.prompt_keys.shape == (80, 2, 128, 1024, 128)
     assert after.layers.keys.shape == (80, 2, 128, 256, 128)
 
 

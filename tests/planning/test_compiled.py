@@ -179,7 +179,7 @@ TPU = """HloModule jit_f, is_scheduled=true
 %async_computation (a: bf16[64,32]) -> bf16[64,64] {
   %a = bf16[64,32]{1,0:T(8,128)(2,1)} parameter(0)
   ROOT %all-gather.4 = bf16[64,64]{1,0:T(8,128)(2,1)} all-gather(%a), \
-    channel_id=3, replica_groups=[4,2]<=[8], dimensions={1}
+    channel_id=3, replica_groups=[4,2]<=[8], dimensions={1}, frontend_attributes={chain_id="0"}
 }
 
 %body (state: (s32[], bf16[16,64])) -> (s32[], bf16[16,64]) {

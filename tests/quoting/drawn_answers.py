@@ -7,7 +7,6 @@ token. By it the model ends claims and quotes early in some batches and hardly e
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import pathlib
 import random
@@ -32,6 +31,7 @@ from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables
 from gophercite.quoting.table_sizes import LEAST, TableSizes
 from gophercite.vocabularies import load_vocabulary
+from tests.drawn_parameters import drawn_parameters
 from tests.quoting import answer_judge, page_kinds, shown_pages, tokenizer_files
 
 Sources = page_kinds.Sources
@@ -355,15 +355,17 @@ class AnswerDrawer:
         return biased_parameters(self._transformer, key, whole)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def biased_parameters(transformer: Transformer, key: jax.Array, bias: np.ndarray) -> Any:
     """Random weights, and what is added to the logit of each token."""
-    params = transformer.init(key)
-    norm, kernel = params["final_norm"], params["unembed"]["kernel"]
-    return params | {
-        "final_norm": {
-            "scale": norm["scale"].at[0].set(0.0),
-            "bias": norm["bias"].at[0].set(1.0),
-        },
-        "unembed": {"kernel": (1.5 * kernel).at[0].set(bias)},
-    }
+    seed = int(np.asarray(jax.random.key_data(key))[-1])
+    params = jax.device_get(drawn_parameters(transformer, seed))
+    scale, added = np.array(params["final_norm"]["scale"]), np.zeros(transformer.config.d_model)
+    kernel = 1.5 * params["unembed"]["kernel"]
+    scale[0], added[0], kernel[0] = 0.0, 1.0, bias
+    return jax.device_put(
+        params
+        | {
+            "final_norm": {"scale": scale, "bias": added.astype(scale.dtype)},
+            "unembed": {"kernel": kernel},
+        }
+    )

@@ -23,6 +23,7 @@ from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.pieces import quotable_pieces
 from gophercite.quoting.quote_settings import QuoteSettings
 from tests.decoding.test_rerank import model
+from tests.long_forms import IS_LONG
 from tests.quoting import answer_judge
 from tests.quoting.quote_worlds import spell
 from tests.quoting.shown_pages import shown
@@ -74,7 +75,7 @@ def plainly_holds(run, claim):
     return any(found and {i, i + found.end()} <= bounds for i, found in ends)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300 if IS_LONG else 100)
 @given(WORDS.map("".join), WORDS.map("".join), st.sampled_from(["a", "a b", "ab", "c", "a a", "x"]))
 def test_the_runs_of_the_pieces_are_those_that_hold_the_claim(text, other, claim):
     pages = [Document("1", "T", text), Document("2", "U", other), Document("3", "T", "a b a")]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gophercite.quoting.run_automaton import build_run_automata
+from tests.long_forms import IS_LONG
 
 # A letter, whether a run may begin with it, and end with it. In each text one may begin.
 LETTERS = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
@@ -42,13 +43,13 @@ def repeated(draw):
     return [*draw(TEXTS), *words, *draw(TEXTS)]
 
 
-@settings(deadline=None, max_examples=400)  # the first example compiles
+@settings(deadline=None, max_examples=400 if IS_LONG else 120)  # the first example compiles
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_it_reads_exactly_the_runs_that_begin_and_end_there(groups):
     check(groups)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100 if IS_LONG else 40)
 @given(repeated(), TEXTS)
 def test_so_it_does_where_a_word_is_repeated(text, other):
     check([[text, other]])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gophercite.documents import Document, Window
 from gophercite.quoting.run_boundaries import run_boundaries
+from tests.long_forms import IS_LONG
 from tests.quoting.shown_pages import shown
 
 SCRAPS = (
@@ -19,7 +20,7 @@ SCRAPS = (
 PAGES = st.lists(st.sampled_from(SCRAPS), min_size=1, max_size=40).map("".join)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=1000 if IS_LONG else 250)
 @given(PAGES, st.randoms(use_true_random=False), st.sampled_from(["words", "sentences"]))
 def test_a_window_has_the_boundaries_of_its_page(
     text: str, draw: random.Random, boundaries: str
@@ -34,7 +35,7 @@ def test_a_window_has_the_boundaries_of_its_page(
     assert part.ends[1:].tolist() == whole.ends[start + 1 : end + 1].tolist()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200 if IS_LONG else 100)
 @given(PAGES, st.sampled_from(["words", "sentences"]))
 def test_they_are_what_the_judge_reads(text: str, boundaries: str) -> None:
     page = Document("a", "T", text)

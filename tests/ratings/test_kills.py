@@ -9,12 +9,12 @@ from gophercite.ratings.counting import Rules, counted_votes
 from gophercite.ratings.experiments import experiment_named
 from gophercite.ratings.schema import ratings
 
-RATERS, ITEMS, WANTED, KILLS = 6, 20, 3, 3
+RATERS, ITEMS, WANTED, KILLS = 6, 20, 3, 2
 
 
 def test_kills_lose_no_vote(tmp_path: pathlib.Path) -> None:
     study = make_study(tmp_path / "study", ITEMS, WANTED)
-    load = run(study, RATERS, seconds=120, kills=KILLS, votes_between=12)
+    load = run(study, RATERS, seconds=120, kills=KILLS, votes_between=15)
     assert load.kills == KILLS
     assert faults(study, load) == []
     assert len(load.acknowledged) == ITEMS * WANTED, "every item has just the raters it needs"

@@ -22,6 +22,7 @@ from gophercite.documents import Document
 from gophercite.retrieval.engine import Hit
 from gophercite.retrieval.index import Changes, DocumentIndex
 from gophercite.retrieval.index_file import APPLICATION_ID, IndexFileError
+from tests.long_forms import LONG
 
 ORMSBY = Document(
     "o",
@@ -392,6 +393,24 @@ def test_an_sqlite_without_full_text_search_is_explained(
         DocumentIndex(tmp_path / "new.db", write=True)
 
 
+def test_the_data_pipelines_load_sqlite_before_tensorflow() -> None:
+    """A process that ends where TensorFlow would be loaded; the next test goes on."""
+    script = """
+import sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            print("_sqlite3" in sys.modules, flush=True)
+            raise SystemExit
+sys.meta_path.insert(0, Stop())
+import data_pipelines.tasks
+"""
+    root = pathlib.Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root)
+    assert run.stdout == "True\n", run.stderr
+
+
+@LONG
 def test_the_data_pipelines_leave_full_text_search_alone() -> None:
     """TensorFlow brings an SQLite of its own, which has none, for whoever loads theirs later."""
     script = """

@@ -1,8 +1,8 @@
-"""A training process: `run_tiny.py MODEL_DIR TOTAL_STEPS PAUSE [PROCESS PORT]`.
+"""A training process: `run_tiny.py MODEL_DIR TOTAL_STEPS PAUSE [PORT]`.
 
-With a process number and a port it is one of two that train together, half the steps first and,
-from the checkpoint of those, the rest; then say how long they waited for their input; and then go
-back to the checkpoint before one that is damaged.
+With a port they are two that train together, half the steps first and, from the checkpoint of
+those, the rest; then say how long they waited for their input; and then go back to the checkpoint
+before one that is damaged. What each says is in `MODEL_DIR/PROCESS.log`.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_learner as tiny
@@ -27,14 +28,18 @@ from gophercite.training.loop import train
 from gophercite.training.preemption import EXIT_CODE, Preempted
 from gophercite.training.program import Program
 from gophercite.training.settings import TrainSettings
+from tests.forked import one_of
 
 
 def main() -> None:
     folder, total, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     if len(sys.argv) > 4:
+        process = one_of(2)
+        with open(Path(folder) / f"{process}.log", "wb") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
         jax.config.update("jax_num_cpu_devices", 4)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(f"localhost:{sys.argv[5]}", 2, int(sys.argv[4]))
+        jax.distributed.initialize(f"localhost:{sys.argv[4]}", 2, process)
         where = tiny.partitioner(data=2, fsdp=4)
     else:
         where = tiny.partitioner()

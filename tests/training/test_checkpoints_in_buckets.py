@@ -78,23 +78,27 @@ def test_what_a_cut_off_save_of_the_run_itself_left_is_replaced(storage: Storage
     assert not below(storage, "run/unfinished_checkpoints")
 
 
-@pytest.mark.parametrize("part", ["state/ocdbt", "commit_success", "metadata/"])
-def test_a_save_that_was_refused_is_made_up_for_by_the_next(storage: Storage, part: str) -> None:
+def test_a_save_that_was_refused_is_made_up_for_by_the_next(storage: Storage) -> None:
     of = on_disk.program()
     said: list[str] = []
-    checkpoints = Checkpoints(RUN, keep_newest=3, say=said.append)
+    checkpoints = Checkpoints(RUN, keep_newest=9, say=said.append)
     checkpoints.save(on_disk.state_at(1, of), {"step": 1})
-    FAULTS.rules = [Rule("403", "POST", f"checkpoints/2/{part}")]
-    for step in (2, 3):
-        checkpoints.save(on_disk.state_at(step, of), {"step": step}, Score(1.0 / step))
-    checkpoints.wait()
-    assert FAULTS.injected["403"] == 1
-    assert saved_steps(RUN) == [1, 3]
-    checkpoints.save(on_disk.state_at(2, of), {"step": 2}, Score(0.5))
+    for refused, part in ((2, "state/ocdbt"), (4, "commit_success"), (6, "metadata/")):
+        FAULTS.forget()
+        FAULTS.rules = [Rule("403", "POST", f"checkpoints/{refused}/{part}")]
+        for step in (refused, refused + 1):
+            checkpoints.save(on_disk.state_at(step, of), {"step": step}, Score(1.0 / step))
+        checkpoints.wait()
+        assert FAULTS.injected["403"] == 1, part
+        assert saved_steps(RUN) == [*range(1, refused), refused + 1]
+        checkpoints.save(on_disk.state_at(refused, of), {"step": refused}, Score(1.0 / refused))
+        checkpoints.wait()
+        assert saved_steps(RUN) == list(range(1, refused + 2))
+        wanted = f"checkpoint {refused} was not saved"
+        assert [line for line in said if wanted in line] == said != [], part
+        assert "gs://bucket/run: the bucket can't be used" in said[0]
+        said.clear()
     checkpoints.close()
-    assert saved_steps(RUN) == [1, 2, 3]
-    assert [line for line in said if "checkpoint 2 was not saved" in line] == said != []
-    assert "gs://bucket/run: the bucket can't be used" in said[0]
 
 
 def test_the_last_save_is_tried_again_and_given_up_with_an_error(storage: Storage) -> None:
@@ -110,16 +114,14 @@ def test_the_last_save_is_tried_again_and_given_up_with_an_error(storage: Storag
     assert saved_steps(RUN) == [1]
 
 
-@pytest.mark.parametrize(
-    "part", ["state/d/", "state/manifest", "metadata/metadata", "commit_success"]
-)
-def test_a_bucket_that_can_t_be_used_is_no_damage(storage: Storage, part: str) -> None:
+def test_a_bucket_that_can_t_be_used_is_no_damage(storage: Storage) -> None:
     on_disk.saved(RUN, 1, 2)
     before = storage.names()
-    FAULTS.rules = [Rule("403", "GET", f"checkpoints/2/{part}", times=10**6)]
-    with pytest.raises(StorageError, match=r"the bucket can't be used: .*no right to do this"):
-        on_disk.restore(RUN)
-    assert storage.names() == before
+    for part in ("state/d/", "state/manifest", "metadata/metadata", "commit_success"):
+        FAULTS.rules = [Rule("403", "GET", f"checkpoints/2/{part}", times=10**6)]
+        with pytest.raises(StorageError, match=r"the bucket can't be used: .*no right to do this"):
+            on_disk.restore(RUN)
+        assert storage.names() == before, part
     FAULTS.rules = []
     assert on_disk.restore(RUN).progress == {"step": 2}
 

@@ -129,7 +129,8 @@ def test_what_is_learnt_and_what_is_evaluated_is_experience(whole: Any) -> None:
     assert any("time/collect" in line for line in read_metrics(folder))
 
 
-@pytest.mark.parametrize("stopped", [2, pytest.param(4, marks=LONG), 5])
+# After step 2, as after 4, there is a save; so there is where the next test stops.
+@pytest.mark.parametrize("stopped", [*(pytest.param(n, marks=LONG) for n in (2, 4)), 5])
 def test_a_run_goes_on_bit_for_bit_with_its_environments(
     stopped: int, whole: Any, tmp_path: Path
 ) -> None:

@@ -83,22 +83,26 @@ def test_a_run_learns_and_leaves_a_folder_that_tells_all(reference):
         assert line["step"] > 1 or line["time/input_wait"] == 0  # start-up is no step's
 
 
-def test_stopping_and_going_on_changes_nothing(reference, tmp_path):
-    folder, outcome = reference
-    run(tmp_path, 6)
-    again = run(tmp_path, 12)
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory) -> tuple[Path, Outcome, float]:
+    """The same run in two starts, and the seconds that it took."""
+    folder, began = tmp_path_factory.mktemp("halves"), time.time()
+    run(folder, 6, samples=slow_answers)
+    outcome = run(folder, 12, samples=slow_answers)  # from the checkpoint of the first
+    return folder, outcome, time.time() - began
+
+
+def test_stopping_and_going_on_changes_nothing(reference, halves):
+    (folder, outcome), (halved, again, _) = reference, halves
     assert tiny.bits(again.state) == tiny.bits(outcome.state)
     # Step 6 was the first run's last, so it was evaluated there; else the files agree.
-    lines = [m for m in without_times(tmp_path) if not (m["step"] == 6 and m["split"] != "train")]
+    lines = [m for m in without_times(halved) if not (m["step"] == 6 and m["split"] != "train")]
     assert lines == without_times(folder)
 
 
-def test_a_run_says_where_its_time_went_over_all_its_starts(tmp_path):
-    began = time.time()
-    for total in (6, 12):  # the second goes on from the first one's checkpoint
-        run(tmp_path, total, samples=slow_answers)
-    whole = time.time() - began
-    last = [line for line in read_metrics(tmp_path) if line["split"] == "train"][-1]
+def test_a_run_says_where_its_time_went_over_all_its_starts(halves):
+    folder, _, whole = halves
+    last = [line for line in read_metrics(folder) if line["split"] == "train"][-1]
     spent = {name: value for name, value in last.items() if name.startswith("time/spent/")}
     assert 0 < sum(spent.values()) <= whole
     assert last["time/goodput"] == pytest.approx(last["time/spent/training"] / sum(spent.values()))
@@ -107,7 +111,7 @@ def test_a_run_says_where_its_time_went_over_all_its_starts(tmp_path):
     assert last["time/spent/saving"] > 0
     assert 0 < last["time/step_p50"] <= last["time/step_p90"] <= last["time/step_p99"]
     assert last["memory/host_peak"] > 0.05
-    assert "## Time spent" in (tmp_path / "report.md").read_text()
+    assert "## Time spent" in (folder / "report.md").read_text()
 
 
 def slow_answers(params, step):

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import jax
-import pytest
 import tiny_learner as tiny
 
 from gophercite.model_folders.checkpoint_files import saved_steps
@@ -18,33 +17,19 @@ SCRIPT = Path(__file__).with_name("run_tiny.py")
 PATIENCE = 600  # seconds, on the slowest of machines
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("compilation_cache")
-
-
-def start(cache: Path, *arguments: object) -> subprocess.Popen:
-    environment = {
-        **os.environ,
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: subprocess.Popen, code: int) -> str:
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, errors
-    return errors
-
-
-def test_two_processes_of_four_devices_save_and_go_on_together(cache, tmp_path):
+def test_two_processes_of_four_devices_save_and_go_on_together(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    pair = [start(cache, tmp_path, 4, 0.0, process, port) for process in (0, 1)]
-    messages = [finish(process, 0) for process in pair]
+    environment = {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compilation_cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "4", "0.0", str(port)]
+    pair = subprocess.run(command, env=environment, timeout=PATIENCE, check=False)
+    messages = [(tmp_path / f"{process}.log").read_text() for process in (0, 1)]
+    assert pair.returncode == 0, messages
     assert "input waits: {0: 0.0, 1: 0.75}" in messages[0]
     assert "input waits: {}" in messages[1]
     assert f"resuming from checkpoint 2 of {tmp_path}" in messages[0]

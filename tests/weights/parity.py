@@ -6,6 +6,7 @@ python -m tests.weights.parity      # prints the table of docs/weights.md
 import dataclasses
 import pathlib
 import tempfile
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,12 @@ def stored_logits(path: pathlib.Path) -> tuple[Rows, Rows]:
     return tokens, [stored[f"logits_{length}"] for length in lengths]
 
 
+@partial(jax.jit, static_argnums=0)
+def _logits(transformer: Transformer, params: Params, *batch: jax.Array) -> jax.Array:
+    hidden, _ = transformer.apply(params, *batch)
+    return transformer.logits(params, hidden)
+
+
 def in_one_pass(transformer: Transformer, params: Params, sequences: Rows) -> tuple[Rows, Rows]:
     """Logits of the sequences, each padded in a row of its own, and all packed in one row."""
     total = sum(map(len, sequences))
@@ -61,12 +68,7 @@ def in_one_pass(transformer: Transformer, params: Params, sequences: Rows) -> tu
         packed.append(there)
         start += len(sequence)
 
-    @jax.jit
-    def run(params: Params) -> jax.Array:
-        hidden, _ = transformer.apply(params, tokens, positions, segments)
-        return transformer.logits(params, hidden)
-
-    logits = np.asarray(run(params))
+    logits = np.asarray(_logits(transformer, params, tokens, positions, segments))
     padded = [logits[row, : len(sequence)] for row, sequence in enumerate(sequences)]
     return padded, [logits[-1, there] for there in packed]
 
