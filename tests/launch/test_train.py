@@ -214,7 +214,8 @@ def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "macros", [{"TRAIN_STEPS": "%TRAIN_STEPS"}, {"TRAIN_STEPS": "%LENGTH", "LENGTH": "%TRAIN_STEPS"}]
+    "macros",
+    [{"TRAIN_STEPS": "%TRAIN_STEPS"}, {"TRAIN_STEPS": "%LENGTH", "LENGTH": "%TRAIN_STEPS"}],
 )
 def test_a_macro_that_refers_to_itself_is_refused(macros):
     with pytest.raises(gin_files.ConfigurationError, match="refers to itself"):
