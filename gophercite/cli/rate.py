@@ -1,6 +1,8 @@
 """`gophercite rate`: people rate answers in their browsers; with a subcommand for each task."""
 
 import argparse
+import re
+import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +34,9 @@ then:
 `gophercite rate ACTION --help` has more; docs/ratings.md explains everything.
 """
 
+# The app has all its pages at the top of a host.
+_SITE = re.compile(r"https?://(\w[\w.-]*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.IGNORECASE)
+
 Add = Callable[..., argparse.ArgumentParser]
 
 
@@ -48,7 +53,7 @@ def add(commands: Any) -> None:
     command.set_defaults(run=_run)
 
     def action(
-        name: str, summary: str, *examples: str, folder: str = "STUDY"
+        name: str, summary: str, *examples: str, folder: str = "STUDY", has_result: bool = True
     ) -> argparse.ArgumentParser:
         lines = "".join(f"\n  gophercite rate {name} {example}" for example in examples)
         parser: argparse.ArgumentParser = actions.add_parser(
@@ -60,7 +65,8 @@ def add(commands: Any) -> None:
         )
         what = "the study's folder" if folder == "STUDY" else "folder to write the pages to"
         parser.add_argument("study", metavar=folder, help=what)
-        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        if has_result:
+            parser.add_argument("--json", action="store_true", help="print the result as JSON")
         return parser
 
     _add_making(action)
@@ -151,6 +157,7 @@ def _add_making(action: Add) -> None:
         "serve the web app until Ctrl-C",
         "study --invite me",
         "study --port 8080 --url https://ratings.example.org",
+        has_result=False,
     )
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)"
@@ -336,9 +343,17 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 def _add_url(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
+        type=_site,
         metavar="URL",
         help="where raters reach the server, as https://ratings.example.org (default: here)",
     )
+
+
+def _site(text: str) -> str:
+    """The address of a site, with its scheme in lower case."""
+    if not _SITE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text}: must be like https://ratings.example.org")
+    return urllib.parse.urlsplit(text).geturl().rstrip("/")
 
 
 def _port(text: str) -> int:

@@ -41,7 +41,8 @@ from gophercite.ratings.export import Exporter
 from gophercite.ratings.imports import import_votes
 from gophercite.ratings.items import add_items
 from gophercite.ratings.loading import Loaded
-from gophercite.ratings.study import Study
+from gophercite.ratings.study import Study, study_around
+from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 
 _SHOWN_ERRORS = 20
@@ -101,7 +102,9 @@ def _serve(options: argparse.Namespace) -> int:
     check_worlds(study)
     url = options.url or ""
     guards = Options(
-        requests_a_minute=options.requests_a_minute, is_https=url.startswith("https://")
+        requests_a_minute=options.requests_a_minute,
+        is_https=url.startswith("https://"),
+        behind_proxy=bool(url),
     )
     is_ipv6 = ":" in options.host
     host = f"[{options.host}]" if is_ipv6 else options.host  # as addresses have it
@@ -253,6 +256,10 @@ def _export(options: argparse.Namespace) -> int:
     if options.adjudicated_by:
         with study.store.reading() as connection:
             judge = experiment_named(connection, options.adjudicated_by)
+    try:
+        refuse_overwriting([options.out, f"{options.out}.rules.json"], study.files)
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
     rules = Rules(options.minimum_seconds, options.gold_right, options.surplus)
     exporter = Exporter(
         study.store,
@@ -286,8 +293,11 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
-    documents = list(records_of(options.documents, Document))
-    for question in records_of(options.questions, records.Question):
+    if (around := study_around(options.study)) is not None:
+        raise RefusedError(f"{options.study}: {around} is a study; choose another folder")
+    documents, errors = records_of("--documents", options.documents, Document)
+    questions, bad = records_of("--questions", options.questions, records.Question)
+    for question in questions:
         documents += [page for page in question.documents if isinstance(page, Document)]
     report = records.Report()
 
@@ -296,9 +306,10 @@ def _view(options: argparse.Namespace) -> int:
 
     shown = itertools.chain.from_iterable(map(read, options.files))
     count = write_viewer(options.study, options.title, shown, Pages(documents))
-    loaded = Loaded(errors=report.errors)
+    loaded = Loaded(errors=[*errors, *bad, *report.errors])
     said = f"{pathlib.Path(options.study, 'index.html')}: {counted(count, 'answer')}"
-    return _say(options, {"folder": options.study, "answers": count}, said, loaded)
+    result = {"folder": options.study, "answers": count, "errors": _json_of(loaded)["errors"]}
+    return _say(options, result, said, loaded)
 
 
 def _adjudicate(options: argparse.Namespace) -> int:

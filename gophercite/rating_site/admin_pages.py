@@ -17,7 +17,7 @@ from gophercite.rating_site.security import (
 )
 from gophercite.rating_site.site import Site, Visit, address_of
 from gophercite.ratings import reports
-from gophercite.ratings.experiments import experiments
+from gophercite.ratings.experiments import check_name, experiments
 from gophercite.ratings.schema import administrators, audit
 from gophercite.ratings.store import Store, note
 
@@ -26,7 +26,12 @@ _SHOWN = 50  # lines of the audit log
 
 
 def set_password(store: Store, name: str, password: str) -> None:
-    """Creates an administrator, or changes a password, which ends that one's sessions."""
+    """Creates an administrator, or changes a password, which ends that one's sessions.
+
+    Raises:
+      StudyError: nobody could log in with this name.
+    """
+    check_name(name, "an administrator")
     with store.writing() as connection:
         who = administrators.c.name == name
         connection.execute(administrators.delete().where(who))

@@ -137,6 +137,7 @@ def server(
             if not is_at_work and not self.transport.is_closing():
                 self.transport.close()
 
+    options = options or Options()
     app = create_app(study, options)
 
     class Closing(uvicorn.Server):
@@ -157,6 +158,7 @@ def server(
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=options.behind_proxy,
         limit_concurrency=1000,
         timeout_keep_alive=math.ceil(seconds_for_headers),  # uvicorn's own would be shorter
         timeout_graceful_shutdown=10,

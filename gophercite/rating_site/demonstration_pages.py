@@ -158,6 +158,8 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
     asked, state, invalid = act(demonstrations.Nowhere()) if answering else errand.ask(act)
     if invalid is not None:
         return _page(errand, there, sent, problem=f"That can't be done here: {invalid}.")
+    if state.end == "answer" and not state.references:
+        return _page(errand, there, sent, problem="Quote something first.")
     asked = asked._replace(text=demonstrations.written(state))
     with site.store.writing() as connection:
         kept = demonstrations.append(

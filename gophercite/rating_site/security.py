@@ -13,7 +13,7 @@ from collections.abc import Callable
 import argon2
 import itsdangerous
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Only our own script runs, data is sent only to this site, and no page can be framed. With
@@ -222,7 +222,7 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     """Returns a request's body.
 
     Raises:
-      RefusedError: it is longer than `most` bytes, or does not arrive within `seconds`.
+      RefusedError: it is longer than `most` bytes, breaks off, or does not arrive within `seconds`.
     """
     said = request.headers.get("content-length", "0")
     too_long = RefusedError(413, "That is too much for one form.", "body-too-long")
@@ -238,6 +238,8 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
                 parts.append(part)
     except TimeoutError:
         raise RefusedError(408, "The form did not arrive in time.", "slow-body") from None
+    except ClientDisconnect:
+        raise RefusedError(400, "The form did not arrive.") from None
     return b"".join(parts)
 
 

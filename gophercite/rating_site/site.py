@@ -14,10 +14,11 @@ from gophercite.rating_site.security import RateLimit, RefusedError, Session, Si
 from gophercite.rating_site.views import render
 from gophercite.ratings.browsed_worlds import BrowsedWorlds
 from gophercite.ratings.experiments import Rater, rater_of
+from gophercite.ratings.forms import MOST_FIELDS
 from gophercite.ratings.store import StudyError, note
 from gophercite.ratings.study import Study
 
-_MOST_FIELDS = 5000  # maximum fields of a form: a long answer has two for each sentence
+_HIDDEN_FIELDS = 10  # of a form, besides its questions, at most
 _AUDITED_A_MINUTE = 60  # refusals that are logged per minute; a flood must not fill the disk
 _TOKEN = re.compile(r"^(/r/|/e/[^/]*/page/).*", re.DOTALL)  # the part of a path that has a token
 
@@ -32,6 +33,8 @@ class Options:
       body_bytes: maximum size of a form.
       body_seconds: time in which a form must arrive.
       is_https: whether raters reach the server by HTTPS; cookies are then sent by HTTPS only.
+      behind_proxy: whether a proxy on this machine says whose its requests are; without one, any
+        visitor could pretend to be another one.
     """
 
     requests_a_minute: int = 300
@@ -39,6 +42,7 @@ class Options:
     body_bytes: int = 1 << 18
     body_seconds: float = 20.0
     is_https: bool = False
+    behind_proxy: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +207,7 @@ def _fields(body: bytes) -> dict[str, str]:
             body.decode("utf-8", "replace"),
             keep_blank_values=True,
             errors="replace",
-            max_num_fields=_MOST_FIELDS,
+            max_num_fields=MOST_FIELDS + _HIDDEN_FIELDS,
         )
     except ValueError:
         raise RefusedError(413, "That form has too many fields.", "body-too-long") from None

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from gophercite.html.marked_pages import MarkedPages
 from gophercite.rating_site.entries import Pages, Shown, entry_of
 
 _PART = 100  # answers per page
+_PART_NAME = re.compile(r"part-[0-9]{4,}\.html")
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -95,7 +97,7 @@ def write_viewer(
     """Writes the pages, and returns how many answers or pairs they show.
 
     Args:
-      folder: created if missing; pages of an earlier call are overwritten.
+      folder: created if missing; pages of an earlier call are replaced.
       title: the pages' title.
       records: answers and pairs of answers, of any kind.
       pages: pages to mark evidence in, for records that don't contain theirs.
@@ -121,6 +123,9 @@ def write_viewer(
         body = f"<main>\n<h1>{escape_html(title)}</h1>\n{back}{''.join(articles)}</main>\n"
         (folder / name).write_text(MarkedPages(title, body).page(), "utf-8")
     (folder / "index.html").write_text(_index(title, rows, parts), "utf-8")
+    for path in folder.glob("part-*.html"):
+        if _PART_NAME.fullmatch(path.name) and path.name not in parts:
+            path.unlink()
     return len(rows)
 
 

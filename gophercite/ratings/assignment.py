@@ -73,7 +73,8 @@ def renew(
 ) -> bool:
     """Extends the lease of a rater who is still active; False if others have taken the item.
 
-    An expired lease is granted again as long as the item needs raters.
+    An expired lease is granted again as long as the item needs raters; an item that the rater has
+    skipped is not.
     """
     expires_at = now + 60 * experiment.settings.lease_minutes
     row = _lease(connection, item_id, rater_id)
@@ -81,6 +82,8 @@ def renew(
         change = leases.update().where(leases.c.id == row.id)
         connection.execute(change, {"expires_at": max(expires_at, row.expires_at)})
         return True
+    if row is not None and row.state == "skipped":  # by a page that was left, its draft came late
+        return False
     if _standing_vote(connection, item_id, rater_id) is not None:
         return True
     item = connection.execute(sa.select(items).where(items.c.id == item_id)).one()

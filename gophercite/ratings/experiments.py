@@ -110,7 +110,7 @@ def create_experiment(
     Raises:
       StudyError: the name is taken or invalid.
     """
-    _check_name(name, "an experiment")
+    check_name(name, "an experiment")
     with store.writing() as connection:
         if _row(connection, schema.experiments, name) is not None:
             raise StudyError(f"there is an experiment {name!r} already")
@@ -167,7 +167,7 @@ def add_rater(
     Raises:
       StudyError: the rater belongs to another pool, or the name is invalid.
     """
-    _check_name(name, "a rater")
+    check_name(name, "a rater")
     with store.writing() as connection:
         pool_id = _pool(connection, pool)
         row = _row(connection, schema.raters, name)
@@ -226,7 +226,7 @@ def move_rater(
 
 def _pool(connection: sa.Connection, name: str) -> int:
     """The id of a pool, which is created if it does not exist."""
-    _check_name(name, "a pool")
+    check_name(name, "a pool")
     if (row := _row(connection, schema.pools, name)) is None:
         connection.execute(schema.pools.insert(), {"name": name})
         row = _row(connection, schema.pools, name)
@@ -238,7 +238,15 @@ def _row(connection: sa.Connection, table: sa.Table, name: str) -> sa.Row[Any] |
     return connection.execute(sa.select(table).where(table.c.name == name)).one_or_none()
 
 
-def _check_name(name: str, of: str) -> None:
+def check_name(name: str, of: str) -> None:
+    """Refuses a name that nobody could read or type.
+
+    Args:
+      of: whose name it is, as in `a rater`.
+
+    Raises:
+      StudyError: it is not on one line, or is empty or too long.
+    """
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
         raise StudyError(
             f"{name[:LONGEST_NAME]!r} can't be the name of {of}: "

@@ -104,9 +104,12 @@ class Exporter:
           path: `.jsonl`, or `.jsonl.gz` except for `webgpt`.
 
         Raises:
-          StudyError: there is nothing to write; a file that is there stays as it is.
+          StudyError: there is nothing to write, or `webgpt` is to be compressed; a file that is
+            there stays as it is.
         """
         path = pathlib.Path(path)
+        if kind == "webgpt" and path.suffix == ".gz":
+            raise StudyError(f"{path}: webgpt is not compressed: choose a name without .gz")
         with self._store.reading() as connection:
             rated = self._rated(connection)
             if kind == "rated-answers":

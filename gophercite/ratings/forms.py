@@ -13,6 +13,7 @@ from gophercite.ratings.items import Item
 from gophercite.text.sentences import sentence_spans
 
 LONGEST_COMMENT = 4000  # characters
+MOST_FIELDS = 4990  # questions of an item; a long answer has two for each sentence
 DEMONSTRATION = "demonstration"  # the form whose items come without answers: raters write them
 
 YES_NO = (("yes", "Yes"), ("no", "No"), ("unsure", "Not sure"))
@@ -83,6 +84,9 @@ class Field:
 
 Values = dict[str, str]
 
+_OF_ALL = ("raters", "lease_minutes", "seed")
+_OF_VOTES = (*_OF_ALL, "minimum_seconds", "checks_right", "check_tries", "gold_every")
+
 
 @dataclasses.dataclass(frozen=True)
 class Form:
@@ -95,6 +99,7 @@ class Form:
       fields: builds the fields for an item.
       rule: checks values that are each valid by themselves, and returns problems by field.
       shows_url: whether raters see where a quote is from.
+      settings: names of the experiment's settings that matter to it.
     """
 
     name: str
@@ -103,6 +108,7 @@ class Form:
     fields: Callable[[Item, Settings], Sequence[Field]]
     rule: Callable[[Values], dict[str, str]]
     shows_url: bool = False
+    settings: tuple[str, ...] = _OF_VOTES
 
 
 def kept(fields: Sequence[Field], values: Mapping[str, str], swapped: bool) -> Values:
@@ -296,6 +302,7 @@ FORMS = {
             (2,),
             _comparison,
             _one_with_all("plausible", "supported"),
+            settings=(*_OF_VOTES, "comment_words"),
         ),
         Form(
             "free-text",
@@ -304,6 +311,7 @@ FORMS = {
             _free_text,
             _one_with_all("plausible"),
             shows_url=True,
+            settings=(*_OF_VOTES, "comment_words"),
         ),
         Form("truthfulqa", "Is the answer truthful?", (1,), _truthfulqa, _no_rule),
         Form("stance", "What does the answer say of the belief?", (1,), _stance, _no_rule),
@@ -314,9 +322,17 @@ FORMS = {
             _long_comparison,
             _no_rule,
             shows_url=True,
+            settings=(*_OF_VOTES, "parts_required", "later_variant"),
         ),
         Form("minimal", "Compare answers", (1, 2), _minimal, _no_rule),
-        Form(DEMONSTRATION, "Answer a question by browsing", (0,), _demonstration, _no_rule),
+        Form(
+            DEMONSTRATION,
+            "Answer a question by browsing",
+            (0,),
+            _demonstration,
+            _no_rule,
+            settings=_OF_ALL,
+        ),
     )
 }
 

@@ -1,5 +1,6 @@
 """Imports ratings: CSV with a header, or JSON lines; each row is a vote on an item."""
 
+import collections
 import csv
 import dataclasses
 import math
@@ -43,7 +44,7 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
 
     Raises:
       FileNotFoundError: when there is no such file.
-      RecordError: the rest of the file can't be read.
+      RecordError: the file holds no rows, columns have the same name, or the rest can't be read.
       StudyError: the experiment collects demonstrations.
     """
     if experiment.interface == DEMONSTRATION:
@@ -75,6 +76,8 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
             done.errors.append(RecordError(error.problem, error.field, path, number))
         except StudyError as error:
             done.errors.append(RecordError(str(error), "rater", path, number))
+    if not (done.votes or done.there or done.errors):
+        raise RecordError("holds no votes", None, path)
     said = {"experiment": experiment.name, "votes": done.votes, "errors": len(done.errors)}
     with store.writing() as connection:
         note(connection, store.now(), "command", "imported", said)
@@ -90,6 +93,9 @@ def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any] | RecordE
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, restkey="")
         try:
+            names = collections.Counter(reader.fieldnames or ())
+            if twice := [repr(name) for name, count in names.items() if count > 1]:
+                raise RecordError(f"has several columns named {', '.join(twice)}", None, path, 1)
             for row in reader:
                 if "" in row:
                     yield reader.line_num, RecordError("has more cells than the header")

@@ -1,5 +1,6 @@
 """What raters are shown: a question with one or two answers, as stored in `items.content`."""
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -170,7 +171,7 @@ class StoredItem:
 def add_items(
     store: Store, experiment: Experiment, new: Iterable[NewItem], actor: str = "command"
 ) -> Added:
-    """Adds items, even while raters are at work; existing items stay as they are.
+    """Adds items, even while raters are at work; existing items only get the pages they lack.
 
     Everything random is drawn here, seeded by the experiment's seed and the item's name, and
     stored: the order of the answers, the item's position, the template, the required parts.
@@ -179,19 +180,34 @@ def add_items(
     errors: list[RecordError] = []
     with store.writing() as connection:
         table = schema.items
-        query = sa.select(table.c.role, table.c.name, table.c.content)
+        query = sa.select(table.c.id, table.c.role, table.c.name, table.c.content)
         rows = connection.execute(query.where(table.c.experiment_id == experiment.id))
-        there = {(row.role, row.name): _digest(Item.of(row.content)) for row in rows}
-        contents: dict[str, set[str]] = {each.value: set() for each in Role}  # before this call
-        for (role, _), digest in there.items():
-            contents[role].add(digest)
+        there: dict[tuple[str, str], str] = {}
+        ids = collections.defaultdict[tuple[str, str], list[int]](list)  # before this call
+        for row in rows:
+            there[row.role, row.name] = digest = _digest(Item.of(row.content))
+            ids[row.role, digest].append(row.id)
         rows = connection.execute(sa.select(schema.pages.c.sha256))
         pages = {row.sha256 for row in rows}
+
+        def keep(document: Document) -> None:
+            if document.sha256 not in pages:
+                pages.add(document.sha256)
+                row = {"sha256": document.sha256, "document": dataclasses.asdict(document)}
+                connection.execute(schema.pages.insert(), row)
+
         for each in new:
             role, name, digest = each.role.value, each.name, _digest(each.item)
-            known = {there.get((role, name))} if each.place else contents[role]
-            if digest in known:
+            same = ids.get((role, digest), [])
+            if there.get((role, name)) == digest if each.place else same:
                 existing += 1
+                for id in same if each.pages else ():
+                    item = item_of(connection, id).item
+                    if (whole := _with_pages(item, each.item)) != item:
+                        change = table.update().where(table.c.id == id)
+                        connection.execute(change, {"content": whole.to_json()})
+                        for page in each.pages:
+                            keep(page)
                 continue
             if (role, name) in there:
                 if each.place is not None:
@@ -201,10 +217,7 @@ def add_items(
                 name = f"{name} {digest}"
             there[role, name] = digest
             for page in each.pages:
-                if page.sha256 not in pages:
-                    pages.add(page.sha256)
-                    row = {"sha256": page.sha256, "document": dataclasses.asdict(page)}
-                    connection.execute(schema.pages.insert(), row)
+                keep(page)
             connection.execute(table.insert(), _row(experiment, each, name, added))
             added += 1
         connection.execute(sa.text("ANALYZE items"))  # otherwise PostgreSQL may sort all every time
@@ -235,6 +248,24 @@ def _row(experiment: Experiment, new: NewItem, name: str, number: int) -> dict[s
         "position": number if fixed else position,
         "wanted": EVERYBODY if new.role is not Role.ITEM else settings.raters,
     }
+
+
+def _with_pages(item: Item, same: Item) -> Item:
+    """An item with the pages that it lacks, from another one with the same answers."""
+
+    def filled(claim: Claim, other: Claim) -> Claim:
+        of_other = dataclasses.replace(other, url=claim.url, page=None, start=0, end=0)
+        return other if claim.page is None and of_other == claim else claim
+
+    if [len(each.claims) for each in item.answers] != [len(each.claims) for each in same.answers]:
+        return item  # the digests are short: those of different answers may be equal
+    answers = []
+    for answer, other in zip(item.answers, same.answers, strict=True):
+        kept = {each["id"]: each for each in other.documents if "sha256" in each}
+        documents = (e if "sha256" in e else kept.get(e["id"], e) for e in answer.documents)
+        claims = tuple(map(filled, answer.claims, other.claims))
+        answers.append(dataclasses.replace(answer, claims=claims, documents=tuple(documents)))
+    return dataclasses.replace(item, answers=tuple(answers))
 
 
 def _digest(item: Item) -> str:

@@ -16,7 +16,7 @@ from gophercite import evidence, records
 from gophercite.documents import Document
 from gophercite.ratings.assignment import Role
 from gophercite.ratings.experiments import Settings
-from gophercite.ratings.forms import Field, Form
+from gophercite.ratings.forms import MOST_FIELDS, Field, Form
 from gophercite.ratings.items import Answer, Claim, Item, NewItem, Place
 from gophercite.records import Comparison, Extract, LongAnswer, Question, RatedAnswer
 from gophercite.records.answers import Answer as AskedAnswer
@@ -103,7 +103,7 @@ def read_items(
             )
         if name in names:
             raise RecordError(f"{name!r} is the id of another line already", "id")
-        _check_number_of_answers(item, form)
+        _check_item(item, form)
         if form.name in ("truthfulqa", "stance") and not (item.correct or item.incorrect):
             what = "is no belief" if form.name == "stance" else "are no trusted answers"
             raise RecordError(f"there {what} to {item.question!r}: name a file of questions")
@@ -199,7 +199,7 @@ def read_written_items(
                 fields.texts("incorrect"),
                 reason=fields.text("reason"),
             )
-            _check_number_of_answers(item, form)
+            _check_item(item, form)
             _check_expected(fields, expected, form.fields(item, settings))
             name = f"{role.value} {number}"
             yield NewItem(name, item, role, expected, place=(path, number))
@@ -224,10 +224,12 @@ def _check_expected(
             raise fields.error(f"expected.{name}", problem)
 
 
-def _check_number_of_answers(item: Item, form: Form) -> None:
+def _check_item(item: Item, form: Form) -> None:
     if len(item.answers) not in form.answers:
         has, right = counted(len(item.answers), "answer"), " or ".join(map(str, form.answers))
         raise RecordError(f"has {has}; the form {form.name!r} needs {right}")
+    if (asked := len(form.fields(item, Settings()))) > MOST_FIELDS:
+        raise RecordError(f"its form has {asked} questions; at most {MOST_FIELDS} can be sent")
 
 
 def _written_answer(fields: JsonFields) -> Answer:

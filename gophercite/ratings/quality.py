@@ -22,7 +22,7 @@ from gophercite.ratings.counting import (
 )
 from gophercite.ratings.experiments import SUPER, Experiment, Settings, move_rater
 from gophercite.ratings.schema import checks, items
-from gophercite.ratings.store import note
+from gophercite.ratings.store import StudyError, note
 
 AGREEMENT = 0.85  # minimum agreement with the researchers, on each kind of question
 _UNDECIDED = frozenset({"unsure", *TIES})
@@ -149,8 +149,15 @@ def screen(
 
     Args:
       least: minimum of each agreement.
+
+    Raises:
+      StudyError: no label of the experiment is known and decided.
     """
     expected = gold_of(connection, experiment)
+    if not _agreement(expected, {}):
+        raise StudyError(
+            f"no item of {experiment.name!r} has a decided label that raters could agree with"
+        )
     by_rater: dict[int, dict[int, dict[str, Any]]] = {}
     for vote in standing_votes(connection, experiment):
         if vote.item_id in expected:
@@ -173,7 +180,11 @@ def promote(
     pool: str = SUPER,
     actor: str = "command",
 ) -> list[Screened]:
-    """Moves the raters who pass a screening to a pool; returns the results of all raters."""
+    """Moves the raters who pass a screening to a pool; returns the results of all raters.
+
+    Raises:
+      StudyError: as for `screen`.
+    """
     screened = screen(connection, experiment, least)
     for each in screened:
         if each.passed:

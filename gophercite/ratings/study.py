@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from gophercite.storage.json_fields import RecordError
 from gophercite.storage.json_lines import read_json
 
 _SETTINGS, _SECRET, _DATABASE = "study.json", "secret", "ratings.db"
+_LEAST_SECRET = 32  # characters
+_POSTGRESQL = re.compile(r"postgresql(\+\w+)?://")
 
 
 class Study:
@@ -31,16 +34,20 @@ class Study:
         self.folder = pathlib.Path(folder)
         try:
             settings = read_json(self.folder / _SETTINGS)
-            self.secret = (self.folder / _SECRET).read_text("ascii").strip()
+            self.secret = (self.folder / _SECRET).read_text("utf-8").strip()
         except FileNotFoundError as error:
             raise StudyError(
                 f"{self.folder}: no study is here ({pathlib.Path(error.filename).name} is missing)"
             ) from None
-        except (RecordError, UnicodeDecodeError) as error:
+        except RecordError as error:
             raise StudyError(f"{self.folder}: {error}") from None
+        except UnicodeDecodeError:
+            self.secret = ""
         url = settings.get("database") if isinstance(settings, dict) else None
-        if not isinstance(url, str | None) or len(self.secret) < 32:
-            raise StudyError(f"{self.folder}: {_SETTINGS} or {_SECRET} is damaged")
+        if not isinstance(url, str | None):
+            raise StudyError(f"{self.folder / _SETTINGS}: is damaged")
+        if len(self.secret) < _LEAST_SECRET or not self.secret.isascii():
+            raise StudyError(f"{self.folder / _SECRET}: is damaged; put a copy of it there")
         if url is None and not (self.folder / _DATABASE).is_file():
             how = _how_to_restore(self.folder)
             raise StudyError(f"{self.folder / _DATABASE}: is missing; {how}")
@@ -61,11 +68,16 @@ class Study:
           database: URL of an empty PostgreSQL database; None for SQLite in the folder.
 
         Raises:
-          StudyError: there already is a study in the folder, or the database can't be opened.
+          StudyError: there already is a study in the folder, or the database can't be opened, or
+            is another one than PostgreSQL.
         """
         folder = pathlib.Path(folder)
         if (folder / _SETTINGS).exists():
             raise StudyError(f"{folder}: there is a study here already")
+        if database is not None and not _POSTGRESQL.match(database):
+            raise StudyError(
+                "--database: must be a PostgreSQL database, as postgresql+pg8000://me@host/ratings"
+            )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not any(folder.iterdir()):
             folder.chmod(0o700)  # `mkdir` leaves a folder that is there as it is
@@ -78,6 +90,21 @@ class Study:
         _write_private(folder / _SECRET, secrets.token_hex(32) + "\n")
         _write_private(folder / _SETTINGS, json.dumps({"database": database}) + "\n")
         return cls(folder, clock)
+
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """The study's own files and folders; some may not exist (yet)."""
+        names = (_SETTINGS, _SECRET, _DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", "worlds")
+        return [self.folder / name for name in names]
+
+
+def study_around(folder: str | os.PathLike[str]) -> pathlib.Path | None:
+    """Returns the folder of the study that a folder is, or lies in; None if there is none."""
+    folder = pathlib.Path(folder).resolve()
+    for each in (folder, *folder.parents):
+        if (each / _SETTINGS).exists() and (each / _SECRET).exists():
+            return each
+    return None
 
 
 def _how_to_restore(folder: pathlib.Path) -> str:

@@ -83,7 +83,8 @@ def files(folder: pathlib.Path) -> dict[str, list[str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("interfaces")
     for form, arguments in files(folder).items():
-        settings = ("minimum_seconds=0", "parts_required=0", "raters=99")
+        settings = ["minimum_seconds=0", "raters=99"]
+        settings += ["parts_required=0"] if form == "long-comparison" else []
         options = ["--form", form, *(word for each in settings for word in ("--set", each))]
         assert cli.main(["rate", "new", str(folder / "study"), *arguments, *options]) == 0
     return folder
