@@ -26,7 +26,8 @@ import workers_files
 TEMPLATE = pathlib.Path(__file__).with_suffix(".yaml")
 _NAME = r"[a-z](?:[a-z0-9-]{0,36}[a-z0-9])?"  # pods add -slice-NUMBER-NUMBER-XXXXX
 _ACCOUNT = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_IMAGE = r"[a-z0-9][\w./:@-]{0,254}"
+_IMAGE = r"[a-z0-9][A-Za-z0-9_./:@-]{0,254}"
+_MOST = 100_000  # slices, restarts, seconds of grace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,8 +130,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             shown = "NAME" if name == "name" else f"--{name.replace('_', '-')}"
             parser.error(f"{shown} is {value!r}: Kubernetes does not accept this name")
     for name in ("slices", "restarts", "grace"):
-        if not 1 <= getattr(flags, name) <= 100_000:
-            parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")
+        if not 1 <= getattr(flags, name) <= _MOST:
+            parser.error(f"--{name} is {getattr(flags, name)}: must be from 1 to {_MOST}")
     try:
         flags.slice = accelerators.parse(flags.accelerator)
     except accelerators.AcceleratorError as error:

@@ -158,6 +158,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(arguments)
     if not 0 <= flags.accuracy <= 1:
         parser.error(f"--accuracy is {flags.accuracy}: must be from 0 to 1")
+    if flags.simulated < 0:
+        parser.error(f"--simulated is {flags.simulated}: must be at least 0")
+    if not 0 <= flags.poll <= 3600:
+        parser.error(f"--poll is {flags.poll}: must be from 0 to 3600 seconds")
     return flags
 
 

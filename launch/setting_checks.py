@@ -1,6 +1,7 @@
 """Refuses wrong settings before loading anything that takes longer than reading them."""
 
 import pathlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +17,15 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "str": (str,),
     "None": (type(None),),
+    "tuple": (tuple, list),
+    "Sequence": (tuple, list),
+    "Mapping": (dict,),
 }
-_WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "text"}
+_WORDS = {
+    "int": "a whole number", "float": "a number", "bool": "True or False", "str": "text",
+    "tuple": "a tuple", "Sequence": "a tuple", "Mapping": "a dictionary",
+}  # fmt: skip
+_OR = re.compile(r"\|(?![^\[]*\])")  # outside brackets
 
 
 def check(
@@ -63,20 +71,30 @@ def _values() -> list[tuple[str, str, str, Any]]:
 def _check_kinds(
     settings: Mapping[str, Setting], files: Sequence[pathlib.Path], bindings: Mapping[str, str]
 ) -> None:
-    """Raises for a value of the wrong type, such as text for a number, if the source gives
-    types."""
+    """Raises for a value of the wrong type, such as text for a number, or a number for a part that
+    gin has to build, if the source gives types."""
     for typed, name, parameter, value in _values():
-        kinds = [kind.strip() for kind in settings[name].parameters[parameter].split("|")]
-        if _is_made(value) or not all(kind in _KINDS for kind in kinds):
+        setting = settings[name]
+        annotation = setting.parameters[parameter]
+        kinds = [kind.partition("[")[0].strip() for kind in _OR.split(annotation)]
+        if _is_made(value) or not all(kind in _KINDS or kind in setting.built for kind in kinds):
             continue
-        allowed = tuple(each for kind in kinds for each in _KINDS[kind])
+        allowed = tuple(each for kind in kinds for each in _KINDS.get(kind, ()))
         if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
             continue
-        wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+        wanted = " or ".join(
+            _WORDS.get(kind, kind) if kind in _KINDS else _reference(kind, settings)
+            for kind in kinds
+        )
         place = gin_files.where_set(typed, files, bindings)
         raise gin_files.ConfigurationError(
             f"{place} = {value!r}: must be {wanted} ({name}.{parameter})"
         )
+
+
+def _reference(kind: str, settings: Mapping[str, Setting]) -> str:
+    """How one types a part of a kind."""
+    return f"@{kind}()" if kind in settings else f"@…() that yields {kind}"
 
 
 def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:

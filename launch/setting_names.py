@@ -22,6 +22,7 @@ CONFIGURATION = ROOT / "launch" / "configuration.py"
 TASKS = ROOT / "data_pipelines" / "tasks.py"
 
 Definition = ast.ClassDef | ast.FunctionDef
+_ANNOTATED = ast.arg | ast.AnnAssign
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +33,18 @@ class Setting:
       name: its name in gin files.
       parameters: annotation of each parameter, as in its source; "" for none.
       any_parameter: whether it accepts other parameters, too.
+      source: where it is defined.
     """
 
     name: str
     parameters: dict[str, str]
     any_parameter: bool
+    source: "tuple[_Module, Definition]" = dataclasses.field(repr=False, compare=False)
+
+    @functools.cached_property
+    def built(self) -> set[str]:
+        """Names in the annotations that no literal can stand for: our classes, and functions."""
+        return _built(*self.source)
 
 
 class _Module:
@@ -48,6 +56,11 @@ class _Module:
             node.name: node
             for node in self.tree.body
             if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        }
+        self.functions = {  # types such as Schedule = Callable[…]
+            _text(node.targets[0])
+            for node in self.tree.body
+            if isinstance(node, ast.Assign) and _text(node.value).startswith("Callable[")
         }
         self.imports: dict[str, tuple[str, str]] = {}  # module and name in it
         for node in self.tree.body:
@@ -119,6 +132,30 @@ def _parameters(place: _Module, node: Definition) -> tuple[dict[str, str], bool]
     return found, False
 
 
+def _built(place: _Module, node: Definition) -> set[str]:
+    """Names in a definition's and its bases' annotations of our classes, and of functions."""
+    annotations = [each.annotation for each in ast.walk(node) if isinstance(each, _ANNOTATED)]
+    names = {
+        each.id
+        for annotation in annotations
+        if annotation
+        for each in ast.walk(annotation)
+        if isinstance(each, ast.Name)
+    }
+    found = {name for name in names if name in place.functions or _is_class(place, name)}
+    others = node.bases if isinstance(node, ast.ClassDef) else [node.returns]
+    for other in others:
+        resolved = _resolve(place, other) if other else None
+        if resolved:
+            found |= _built(*resolved)
+    return found
+
+
+def _is_class(place: _Module, name: str) -> bool:
+    resolved = _defined(place, name)
+    return resolved is not None and isinstance(resolved[1], ast.ClassDef)
+
+
 def _text(node: ast.expr | None) -> str:
     return "" if node is None else ast.unparse(node)
 
@@ -154,7 +191,7 @@ def _setting(place: _Module, name: ast.expr, keywords: dict[str, ast.expr]) -> S
     if resolved is None:
         raise LookupError(f"{_text(name)} in {CONFIGURATION} is not defined here")
     known = ast.literal_eval(keywords["name"]) if "name" in keywords else resolved[1].name
-    return Setting(known, *_parameters(*resolved))
+    return Setting(known, *_parameters(*resolved), resolved)
 
 
 def read_constants(source: pathlib.Path = CONFIGURATION) -> list[str]:

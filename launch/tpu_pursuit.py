@@ -45,6 +45,8 @@ class Pursuit:
         self._asked = False  # requested a machine, whether or not the answer arrived
         self._started = False
         self._failures = 0
+        self._failed_starts = 0  # in a row, on the same machine
+        self._failed_deletions = 0  # in a row
         self._shown: dict[str, str] = {}
         self.machine: Machine | None = None
         self.reports: list[Report] = []
@@ -125,6 +127,7 @@ class Pursuit:
     def _create(self) -> None:
         self._show("asking for the machine")
         self._asked = True
+        self._failed_starts = 0
         try:
             run_gcloud(self._place.create(tpu_flags.creation(self._flags)))
         except (ExistsError, PassingError) as error:  # the next look shows the result
@@ -134,8 +137,14 @@ class Pursuit:
                 raise
 
     def delete(self, machine: Machine) -> None:
-        """Requests the machine's removal."""
+        """Requests the machine's removal.
+
+        Raises:
+          GivenUpError: it has failed several times in a row.
+          GcloudError: it would fail again.
+        """
         self._show("deleting it")
+        failed: list[GcloudError] = []
         for command in self._place.delete(None if machine.queued else machine.nodes):
             try:
                 run_gcloud(command)
@@ -143,6 +152,9 @@ class Pursuit:
                 pass
             except PassingError as error:  # as above
                 self._show(str(error))
+                failed.append(error)
+        self._failed_deletions = self._failed_deletions + 1 if failed else 0
+        _refuse_more(self._failed_deletions, failed)
 
     def _start(self, machine: Machine, run: str, archive: pathlib.Path) -> None:
         """Copies the code and starts the training on workers where it isn't running."""
@@ -159,6 +171,8 @@ class Pursuit:
             if not isinstance(error, PassingError | MissingError):
                 raise error
             self._show(str(error))
+        self._failed_starts = self._failed_starts + 1 if failed else 0
+        _refuse_more(self._failed_starts, failed)
 
     def stop(self) -> None:
         """Tells the training run to save and end, and waits for it."""
@@ -249,6 +263,12 @@ class Pursuit:
                 self._show(f"{_words(error)}; trying again in {wait:.3g} s ({number} of {TRIES})")
                 time.sleep(wait)
         raise AssertionError
+
+
+def _refuse_more(failures: int, errors: Sequence[GcloudError]) -> None:
+    """Raises GivenUpError if a command has failed too often in a row, at last with these errors."""
+    if failures >= TRIES:
+        raise GivenUpError(f"{errors[0]} ({TRIES} times in a row)") from errors[0]
 
 
 def _words(error: Exception) -> str:

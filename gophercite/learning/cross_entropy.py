@@ -85,7 +85,12 @@ class _Chunks(NamedTuple):
 
     def fold(self, body: Callable[[_Sums, Chunk], _Sums], sums: _Sums) -> _Sums:
         """Folds `body` over the needed chunks."""
-        return jax.lax.fori_loop(0, self.needed, lambda i, sums: body(sums, self.at(i)), sums)
+        return self.loop(lambda i, sums: body(sums, self.at(i)), sums)
+
+    def loop(self, body: Callable[[Array, _Sums], _Sums], sums: _Sums) -> _Sums:
+        """Runs `body` for each needed chunk's number; named for `planning.compiled`."""
+        with jax.named_scope(f"at_most.{len(self.leaves.weights)}"):
+            return jax.lax.fori_loop(0, self.needed, body, sums)
 
     def at(self, i: Array) -> Chunk:
         """Chunk i."""
@@ -129,7 +134,9 @@ def _forward(
 
     chunks = _weighted_first(chunk, hidden, targets, weights)
 
-    def body(i: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+    def body(
+        i: Array, sums: tuple[Array, Array, Array, Array]
+    ) -> tuple[Array, Array, Array, Array]:
         objective, total, for_kernel, for_hidden = sums
         x, target, weight = chunks.at(i)
         logits = unembedding.logits_by_row(x)
@@ -158,7 +165,7 @@ def _forward(
         jnp.zeros(kernel.shape, jnp.float32),
         jnp.zeros_like(chunks.leaves.hidden),
     )
-    objective, total, for_kernel, by_chunk = jax.lax.fori_loop(0, chunks.needed, body, zeros)
+    objective, total, for_kernel, by_chunk = chunks.loop(body, zeros)
     for_unembedding = Unembedding(for_kernel.astype(kernel.dtype), unembedding.softcap)
     return (objective, total), (chunks.in_place(by_chunk), for_unembedding)
 

@@ -7,7 +7,7 @@ the program's text is analysed, and loops are multiplied by their numbers of ite
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +25,16 @@ from gophercite.planning.program_text import (
 )
 
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
-_CHANNEL = re.compile(r"channel_id=(\d+)")
+# A TPU's compiler may cut a collective into pieces, each fused with a part of the computations
+# that it overlaps with. All pieces have the chain's number. Channels are no such sign: a function
+# that is called several times has the same channel each time.
+_CHAIN = re.compile(r'chain_id="(\d+)"')
 # In computations of this name, the TPU's compiler writes a reduce-scatter as an all-reduce of which
 # each device then takes its share.
 _SCATTERED = "all-reduce-scatter"
 _KERNEL = 'custom_call_target="tpu_custom_call"'  # written in Pallas, such as splash attention
-_AT_MOST = re.compile(r'op_name="[^"]*at_most\.(\d+)/while"')
+_AT_MOST = re.compile(r'op_name="[^"]*at_most\.(\d+)\)*/while"')
+_Sent = tuple[str | None, Collective]  # a collective, and the chain that it is a piece of
 
 
 class Costs(NamedTuple):
@@ -67,9 +71,9 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
     unknown = 0
 
     @functools.cache
-    def within(name: str) -> tuple[int, int, int, dict[str, Collective]]:
+    def within(name: str) -> tuple[int, int, int, list[_Sent]]:
         nonlocal unknown
-        flops, traffic, kernels, sent = 0, 0, 0, dict[str, Collective]()
+        flops, traffic, kernels, sent = 0, 0, 0, list[_Sent]()
         for operation in text.computations[name]:
             flops += _flops(text, name, operation)
             traffic += _traffic(text, name, operation)
@@ -86,22 +90,22 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
                 kernels += times * inner_kernels
                 # Operations fused into another one don't access main memory.
                 traffic += times * inner_traffic * (operation.opcode in _RUNNING)
-                for channel, each in inner.items():
+                for chain, each in inner:
                     repeated = each._replace(
                         times=times * each.times, asynchronous=each.asynchronous or hidden
                     )
-                    _keep(sent, channel, repeated)
+                    # All pieces of a chain are fusions of one computation.
+                    sent.append((chain if operation.opcode == "fusion" else None, repeated))
             if (kind := operation.opcode.removesuffix("-start")) in KINDS:
-                numbered = _CHANNEL.search(operation.rest)
-                key = numbered[1] if numbered else f"{name} {operation.name}"
+                piece = _CHAIN.search(operation.rest)
                 found = collective_of(operation, kind, mesh or {})
                 if kind == "all-reduce" and name.startswith(_SCATTERED):
                     found = found._replace(kind="reduce-scatter", sent=found.sent // 2)
-                _keep(sent, key, found)
-        return flops, traffic, kernels, sent
+                sent.append((piece[1] if piece else None, found))
+        return flops, traffic, kernels, _with_whole_chains(sent)
 
     flops, traffic, kernels, sent = within(text.entry)
-    exchanges = tuple(each for each in sent.values() if each.sent)
+    exchanges = tuple(each for _, each in sent if each.sent)
     return Costs(flops, traffic, exchanges, unknown, kernels)
 
 
@@ -111,15 +115,17 @@ def _at_most(operation: Operation) -> int:
     return int(found[1]) if found else 1
 
 
-def _keep(found: dict[str, Collective], channel: str, new: Collective) -> None:
-    """Keeps one entry for a collective that the compiler has split into start and end."""
-    old = found.get(channel)
-    if old is None or new.sent * new.times > old.sent * old.times:
-        found[channel] = new._replace(
-            asynchronous=new.asynchronous or (old is not None and old.asynchronous)
-        )
-    elif new.asynchronous and not old.asynchronous:
-        found[channel] = old._replace(asynchronous=True)
+def _with_whole_chains(found: Sequence[_Sent]) -> list[_Sent]:
+    """Counts each chain of pieces as one collective."""
+    whole: dict[str, Collective] = {}
+    for chain, each in found:
+        if chain is not None:
+            known = whole.get(chain, each)
+            largest_piece = max(known, each, key=lambda one: one.sent * one.times)
+            whole[chain] = largest_piece._replace(
+                asynchronous=known.asynchronous or each.asynchronous
+            )
+    return [*(each for each in found if each[0] is None), *whole.items()]
 
 
 # --- Matrix products ---

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gophercite.planning.program_text import Operation, bytes_of, dims_of, largest
+from gophercite.planning.program_text import Operation, bytes_of, dims_of, split_operands
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
@@ -40,13 +40,11 @@ def collective_of(operation: Operation, kind: str, mesh: Mapping[str, int]) -> C
     """
     groups = groups_of(operation.rest)
     size = len(groups[0]) if groups else math.prod(mesh.values()) if mesh else 1
-    result = bytes_of(operation.result)
     starts = operation.opcode.endswith("-start")
-    if starts:  # the result holds the operand, too
-        result = largest(operation.result)
+    result = bytes_of(_started(operation, kind) if starts else operation.result)
     share = (size - 1) / size if size else 0
     if kind == "collective-permute":
-        sent = float(largest(operation.result))
+        sent = float(result)
     elif kind == "reduce-scatter":
         # By the operand's size: of the two, what starts has the operand, and what doesn't a share.
         sent = result * (1 if starts else size) * share
@@ -54,6 +52,18 @@ def collective_of(operation: Operation, kind: str, mesh: Mapping[str, int]) -> C
         sent = result * share * (2 if kind == "all-reduce" else 1)
     hidden = starts or "async_collective_name" in operation.rest
     return Collective(kind, _axes(groups, mesh), round(sent), 1, hidden)
+
+
+def _started(operation: Operation, kind: str) -> str:
+    """The shapes of what a `-start` yields or, for a reduce-scatter, of what it takes.
+
+    Its result is a tuple of what it takes, what it yields and more, each a tuple if several
+    collectives are combined; an all-reduce's result is only what it yields.
+    """
+    if kind == "all-reduce":
+        return operation.result
+    taken, yielded, *_ = split_operands(operation.result.removeprefix("("))
+    return taken if kind == "reduce-scatter" else yielded
 
 
 _OF_MESH = re.compile(

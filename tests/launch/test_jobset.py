@@ -121,6 +121,8 @@ def test_every_topology_has_as_many_chips_as_its_slice() -> None:
         ([*GIVEN, "--image=a b", *TRAINING], 2, "--image is 'a b'"),
         ([*GIVEN, "--accelerator=v5e-3", *TRAINING], 2, "slices of v5litepod have 1, 4, 8"),
         ([*GIVEN, "--slices=0", *TRAINING], 2, "--slices is 0"),
+        ([*GIVEN, "--restarts=200000", *TRAINING], 2, "is 200000: must be from 1 to 100000"),
+        ([*GIVEN, "--image=us/gophercité:1", *TRAINING], 2, "--image is 'us/gophercité:1'"),
         ([*GIVEN], 2, "go after --"),
         ([*GIVEN, *TRAINING[:2], "--gin.MODEL_DIR=a"], 2, "must be in a bucket"),
         ([*GIVEN, *TRAINING[:2], "--gin.MODEL_DIR=runs/gs://a"], 2, "must be in a bucket"),
