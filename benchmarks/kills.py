@@ -112,6 +112,15 @@ class Command:
     settings: Mapping[str, str]
     cache: pathlib.Path
 
+    def flags(self, folder: pathlib.Path, cache: pathlib.Path | None = None) -> list[str]:
+        """Those of `launch/train.py` for a run in a folder."""
+        return [
+            f"--gin_file=gin_configs/{self.gin_file}",
+            f"--gin.MODEL_DIR={folder}",
+            f"--compilation_cache={cache or self.cache}",
+            *(f"--gin.{name}={value}" for name, value in self.settings.items()),
+        ]
+
     def start(
         self,
         folder: pathlib.Path,
@@ -120,7 +129,6 @@ class Command:
         variables: Mapping[str, str] | None = None,
     ) -> "Process":
         """Starts it in a folder, with more flags and environment variables."""
-        flags = [f"--gin.{name}={value}" for name, value in self.settings.items()]
         environment = {
             **os.environ,
             "JAX_PLATFORMS": "cpu",
@@ -133,10 +141,7 @@ class Command:
             [
                 sys.executable,
                 str(ROOT / "launch" / "train.py"),
-                f"--gin_file=gin_configs/{self.gin_file}",
-                f"--gin.MODEL_DIR={folder}",
-                f"--compilation_cache={cache or self.cache}",
-                *flags,
+                *self.flags(folder, cache),
                 *more,
             ],
             environment,
@@ -244,8 +249,9 @@ def kill(
     moment: str,
     draw: random.Random,
     number: int = signal.SIGKILL,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[str | None, Process]:
-    """Starts a run and sends it a signal at a moment.
+    """Starts a run, with more environment variables, and sends it a signal at a moment.
 
     Returns:
       What it was at; None when it had ended. And the process, which is over if it was killed.
@@ -253,7 +259,7 @@ def kill(
     fresh = None
     if moment == "compile":
         fresh = pathlib.Path(tempfile.mkdtemp(dir=command.cache.parent))
-    process = command.start(folder, fresh)
+    process = command.start(folder, fresh, variables=variables)
     if not meet(process, moment, draw):
         process.wait()
         return None, process

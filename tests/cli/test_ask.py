@@ -18,10 +18,12 @@ from pages import HTML, pdf, words_at
 from retrieval.servers import Server, answer, serving
 
 from gophercite import cli
+from gophercite.cli import processes
 from gophercite.cli.answer_text import AnswerText
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.records.answers import Answer, answer_from_json, answer_to_json, cite, page_numbers
+from tests.long_forms import LONG
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
 TEXT = "Ormsby is a fishing town. Its lighthouse was built by Ada Fenwick in 1874. It rains.\n"
@@ -457,18 +459,12 @@ def compiled(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib
     return tmp_path / "gophercite" / "compiled"
 
 
-def test_two_processes_with_halves_of_a_model_answer_what_one_does(
-    notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture
-) -> None:
-    """And the first of them shows it."""
-    command = ["ask", QUESTION, "--documents", str(notes), "--model", str(MODEL), "--any-text"]
-    command += ["--samples", "2", "--pages", "1", "--max-tokens", "40", "--json"]
-    assert cli.main(command) == 0
-    alone = json.loads(capsys.readouterr().out)
+def in_two_processes(*command: str) -> list[tuple[int, str, str]]:
+    """The exit status of each, what it shows and what it says."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    place = [f"--coordinator-address=localhost:{port}", "--num-processes=2", "--model-parallel=2"]
+    place = [f"--coordinator-address=localhost:{port}", "--num-processes=2"]
     pair = [
         subprocess.Popen(
             [sys.executable, "-m", "gophercite", *command, *place, f"--process-id={number}"],
@@ -477,13 +473,35 @@ def test_two_processes_with_halves_of_a_model_answer_what_one_does(
         )
         for number in (0, 1)
     ]  # fmt: skip
-    (shown, first), (hidden, second) = (process.communicate(timeout=300) for process in pair)
-    assert [process.returncode for process in pair] == [0, 0], first + second
+    said = [process.communicate(timeout=300) for process in pair]
+    return [(process.returncode, *each) for process, each in zip(pair, said, strict=True)]
+
+
+@LONG  # the flags and who shows what: the next test; sampling by two processes: launch/test_eval.py
+def test_two_processes_with_halves_of_a_model_answer_what_one_does(
+    notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture
+) -> None:
+    """And the first of them shows it."""
+    command = ["ask", QUESTION, "--documents", str(notes), "--model", str(MODEL), "--any-text"]
+    command += ["--samples", "2", "--pages", "1", "--max-tokens", "40", "--json"]
+    assert cli.main(command) == 0
+    alone = json.loads(capsys.readouterr().out)
+    (first, shown, said), (second, hidden, more) = in_two_processes(*command, "--model-parallel=2")
+    assert (first, second) == (0, 0), said + more
     # Gloo prints lines of its own.
     together = json.loads(shown[shown.index("{") :])
     assert "{" not in hidden
     assert together["answer"] == alone["answer"]
     assert together["score"] == pytest.approx(alone["score"], abs=1e-3)
+
+
+def test_processes_share_a_model_and_the_first_shows_the_answer(
+    notes: pathlib.Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["ask", QUESTION, "--documents", str(notes), "--model", str(MODEL)]
+    for status, _, said in in_two_processes(*command):
+        assert status == 1, said
+        assert "--model-parallel 1: several processes answer with one model" in said
     for refused, said in (
         ([*command[:4], "--extractive", "--distributed"], "one process does it alone"),
         ([*command, "--num-processes=2"], "also need --coordinator_address"),
@@ -491,6 +509,10 @@ def test_two_processes_with_halves_of_a_model_answer_what_one_does(
     ):
         assert cli.main(refused) == 1
         assert said in capsys.readouterr().err
+    for first in (True, False):
+        monkeypatch.setattr(processes, "is_first", lambda first=first: first)
+        assert cli.main([*command[:4], "--extractive", "--json"]) == 0
+        assert ("{" in capsys.readouterr().out) == first
 
 
 def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Capture) -> None:

@@ -3,50 +3,88 @@
 The long form, with reinforcement learning, is benchmarks/kills.py.
 """
 
+import os
 import random
+import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
+import train
 
 from benchmarks import kills
 from gophercite.model_folders.checkpoint_files import saved_steps
+from gophercite.monitoring.step_log import StepLog
 from gophercite.training.preemption import EXIT_CODE
 from tests.long_forms import LONG
 
+LAST = 16  # step
+SAVE_EVERY = int(kills.TINY["train.save_every"])
 SETTINGS = {
     **kills.TINY,
     **kills.SUPERVISED,
-    "TRAIN_STEPS": "16",
+    "TRAIN_STEPS": str(LAST),
     "TransformerConfig.num_layers": "1",
     "SupervisedLearner.microbatches": "1",
     "validation/Input.batch_size": "8",
-    "validation/Input.limit": "40",  # most of a run's time would go into the sample world's 512
+    "validation/Input.limit": "16",  # most of a run's time would go into the sample world's 512
 }
 
 
+# As in this process, whose bits are compared, and whose compiled programs are used again.
+AS_HERE = {"JAX_NUM_CPU_DEVICES": str(jax.device_count()), "XLA_FLAGS": os.environ["XLA_FLAGS"]}
+
+
 @pytest.fixture(scope="module")
-def command(tmp_path_factory) -> kills.Command:
-    cache = tmp_path_factory.mktemp("kills") / "cache"
-    return kills.Command("sft_sample_world.gin", SETTINGS, cache)
+def command(cache) -> kills.Command:
+    return kills.Command("sft_sample_world.gin", SETTINGS, Path(cache.partition("=")[2]))
 
 
-def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path):
+def press_ctrl_c_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Has Ctrl-C pressed at a step of a run in this process."""
+    add = StepLog.add
+
+    def add_and_press(log: StepLog, number: int, *given: Any) -> None:
+        add(log, number, *given)
+        if number == step:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(StepLog, "add", add_and_press)
+
+
+def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path, monkeypatch, capsys):
+    """A process is ended at a random moment; Ctrl-C comes to it, or to what goes on from there."""
     draw = random.Random(kills.seed_of_draws())
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    kills.finish(command, whole)
-    moment = draw.choice(["compile", "evaluation", "save", "save", "steps"])
-    kills.kill(command, broken, moment, draw)
-
+    assert train.main(command.flags(whole)) == 0
     # Ctrl-C is a request to save: one line says so, and no more is said.
-    at, process = kills.kill(command, broken, "steps", draw, signal.SIGINT)
-    if at is not None:
+    stopped = "train: stopped on request: step "
+    number, moments = draw.choice(
+        [
+            (signal.SIGKILL, ["compile", "evaluation", "save", "save", "steps"]),
+            (signal.SIGINT, ["steps"]),
+        ]
+    )
+    at, process = kills.kill(command, broken, draw.choice(moments), draw, number, AS_HERE)
+    if at is not None and number == signal.SIGINT:
         assert process.process.returncode == EXIT_CODE
-        assert process.lines[-1].startswith(
-            f"train: stopped on request: step {saved_steps(broken)[-1]}"
-        )
+        assert process.lines[-1].startswith(f"{stopped}{saved_steps(broken)[-1]} ")
         assert "Traceback" not in "".join(process.lines)
-    kills.finish(command, broken)
+    else:
+        begin = max(saved_steps(broken), default=0)
+        if begin >= LAST - 1:  # all was done, and is done again
+            shutil.rmtree(broken)
+            begin = 0
+        step = draw.choice([each for each in range(begin + 1, LAST) if each % SAVE_EVERY])
+        with monkeypatch.context() as patched:
+            press_ctrl_c_at(patched, step)
+            capsys.readouterr()
+            assert train.main(command.flags(broken)) == EXIT_CODE
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"{stopped}{step} is saved in ")
+        assert saved_steps(broken)[-1] == step
+    assert train.main(command.flags(broken)) == 0
     assert kills.bits(broken) == kills.bits(whole)
     assert kills.lines(broken) == kills.lines(whole)
 

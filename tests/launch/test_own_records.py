@@ -24,9 +24,10 @@ def block(kind: str) -> str:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch) -> pathlib.Path:
+def here(tmp_path, monkeypatch, cache) -> pathlib.Path:
     """A working folder with the page's records, and a model that trains in seconds."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "cache").symlink_to(cache.partition("=")[2])
     exec(block("python"), {})
     config = TransformerConfig(
         vocab_size=2048, d_model=16, num_layers=1, num_heads=2, head_dim=8, d_ff=16,

@@ -25,9 +25,11 @@ import train
 from tiny_runs import TINY
 
 from gophercite import interruption
+from gophercite.cli import processes
 from gophercite.model_folders.folder import load_model
 from gophercite.models.config import TransformerConfig
 from gophercite.monitoring.metrics import read_metrics
+from tests.long_forms import LONG
 
 ROOT = Path(__file__).parents[2]
 SFT = "gin_configs/sft_sample_world.gin"
@@ -310,7 +312,8 @@ def test_a_metric_that_evaluations_don_t_report_is_answered_in_one_line(tmp_path
 
 
 def test_a_dry_run_shows_batch_parameters_and_memory():
-    gin_files.load([SFT], {**TINY, "MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"})
+    small = TINY | {"TransformerConfig.num_layers": "1", "SupervisedLearner.microbatches": "1"}
+    gin_files.load([SFT], {**small, "MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"})
     out = io.StringIO()
     dry_run.show(configuration.build(), out)
     text = out.getvalue()
@@ -319,8 +322,21 @@ def test_a_dry_run_shows_batch_parameters_and_memory():
     assert "temporaries (activations, gradients)" in text
 
 
-def test_what_may_pass_has_a_status_of_its_own(tmp_path: Path) -> None:
+def test_what_may_pass_has_a_status_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """So that a launcher knows what to try again."""
+
+    def fails(*_: object) -> NoReturn:
+        raise processes.JoinError("nobody came")
+
+    monkeypatch.setattr(processes, "join", fails)
+    assert train.main(arguments(SFT, MODEL_DIR=str(tmp_path))) == 69
+    assert capsys.readouterr().err == "train: nobody came\n"
+
+
+@LONG  # test_processes.py has those that never come, and the test above the status
+def test_a_process_that_others_do_not_join_ends_with_a_line(tmp_path: Path) -> None:
     command = [sys.executable, train.__file__, f"--gin_file={SFT}", f"--gin.MODEL_DIR={tmp_path}"]
     command += ["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=1"]
     command += ["--join_timeout=1"]

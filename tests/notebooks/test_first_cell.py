@@ -3,10 +3,11 @@
 import os
 import pathlib
 import subprocess
-import sys
+import venv
 import zipfile
 
 import nbformat
+import pip
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -53,9 +54,13 @@ def first_cell(notebook: pathlib.Path, source: object = "") -> str:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The interpreter of an empty environment."""
+    """The interpreter of an environment that has pip, lent from ours, and nothing else."""
     folder = tmp_path_factory.mktemp("colab")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    lent = tmp_path_factory.mktemp("lent")
+    (lent / "pip").symlink_to(pathlib.Path(pip.__file__).parent)
+    (packages / "lent.pth").write_text(f"{lent}\n")
     return folder / "bin" / "python"
 
 

@@ -18,6 +18,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from gophercite.monitoring.metrics import read_metrics
 from gophercite.weights.export import export_weights
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -201,8 +202,8 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, nbfo
         "sft_to_rl",
         folder,
         FOLDER="my runs",
-        SFT=TINY | random | {"Run.answers": None},
-        REWARD=TINY | random,
+        SFT=TINY | random | {"Run.answers": None, "SupervisedLearner.microbatches": 1},
+        REWARD=TINY | random | {"RewardLearner.microbatches": 1},
         RL=TINY_RL,
         QUESTIONS=4,
         SAMPLES=2,
@@ -222,6 +223,10 @@ def test_from_supervised_to_reinforcement_learning(
     assert sum("<mark>" in page for page in shown(notebook, "text/html")) == 2
     assert "| SFT, first answer" in "".join(shown(notebook, "stdout"))
     assert (folder / "report.html").exists()
+    # At each evaluation the policy's own answers, under the constraint.
+    rates = [line for line in read_metrics(folder / "rl") if line["split"] == "samples"]
+    assert [line["eval/samples/verbatim"] for line in rates] == [1, 1]
+    assert "Sample answers after step 2" in (folder / "rl" / "samples" / "step_2.md").read_text()
 
 
 def test_ask_your_documents(
