@@ -55,7 +55,7 @@ def press_ctrl_c_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path, monkeypatch, capsys):
-    """A process is ended at a random moment; Ctrl-C comes to it, or to what goes on from there."""
+    """A process is ended at a random moment, and Ctrl-C comes to what goes on from there."""
     draw = random.Random(kills.seed_of_draws())
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert train.main(command.flags(whole)) == 0
@@ -72,18 +72,18 @@ def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path, mo
         assert process.process.returncode == EXIT_CODE
         assert process.lines[-1].startswith(f"{stopped}{saved_steps(broken)[-1]} ")
         assert "Traceback" not in "".join(process.lines)
-    else:
-        begin = max(saved_steps(broken), default=0)
-        if begin >= LAST - 1:  # all was done, and is done again
-            shutil.rmtree(broken)
-            begin = 0
-        step = draw.choice([each for each in range(begin + 1, LAST) if each % SAVE_EVERY])
-        with monkeypatch.context() as patched:
-            press_ctrl_c_at(patched, step)
-            capsys.readouterr()
-            assert train.main(command.flags(broken)) == EXIT_CODE
-        assert capsys.readouterr().err.splitlines()[-1].startswith(f"{stopped}{step} is saved in ")
-        assert saved_steps(broken)[-1] == step
+
+    begin = max(saved_steps(broken), default=0)
+    if begin >= LAST - 1:  # all was done, and is done again
+        shutil.rmtree(broken)
+        begin = 0
+    step = draw.choice([each for each in range(begin + 1, LAST) if each % SAVE_EVERY])
+    with monkeypatch.context() as patched:
+        press_ctrl_c_at(patched, step)
+        capsys.readouterr()
+        assert train.main(command.flags(broken)) == EXIT_CODE
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"{stopped}{step} is saved in ")
+    assert saved_steps(broken)[-1] == step
     assert train.main(command.flags(broken)) == 0
     same = kills.bits(broken) == kills.bits(whole)
     assert same  # pytest would look for minutes for what differs
