@@ -34,8 +34,8 @@ _AFTER_URL = ".,;:!?'\"*_~…"  # ends a sentence or an emphasis, and is not par
 
 # An edit as its author marks it: at the start of a line, in brackets or emphasis, before a colon or
 # a dash, or in the usual words. "The film was edited by …" is about something else. Runs of symbols
-# have a limit because each of theirs may begin a match: a page of asterisks took minutes. So are
-# blanks matched possessively.
+# have a limit because each of theirs may begin a match: a page of asterisks took minutes. For
+# the same reason blanks give nothing back once they are matched.
 _EDITED = re.compile(
     r"""
     ^[^\w\n]{0,40}(?:edit|update)\b

@@ -254,6 +254,12 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     add("--output", metavar="FILE", help="write the plans as JSON lines")
     add("--json", action="store_true", help="print the plan as one line of JSON")
     flags, rest = parser.parse_known_args(arguments)
+    _check(parser, flags)
+    return flags, gin_files.read_bindings(parser, rest)
+
+
+def _check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
+    """Refuses flags that can't be, or that mean nothing beside the others, as wrong usage."""
     least = dict.fromkeys([*SIZES, "slots", "most_cuts", "processes"], 1) | {REMAT: 0}
     for name, lowest in least.items():
         value = getattr(flags, name)
@@ -275,7 +281,6 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
         parser.error(f"--output is {flags.output!r}: its folder is not there")
     if flags.json and _is_several(flags):
         parser.error("--json prints a single plan: --output FILE writes several as JSON lines")
-    return flags, gin_files.read_bindings(parser, rest)
 
 
 def _is_several(flags: argparse.Namespace) -> bool:

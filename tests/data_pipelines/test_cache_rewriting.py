@@ -151,7 +151,8 @@ def test_examples_that_no_length_changes_are_read_at_any(tmp_path):
     register("once", 20)
     cached("once", tmp_path)
     add_cached("once", tmp_path, bundled_vocabulary())
-    next(Input("once", "train", 2 * LENGTH, 2, seed=0).batches())
+    batch = next(Input("once", "train", 2 * LENGTH, 2, seed=0).batches())
+    assert batch["tokens"].shape == (2, 2 * LENGTH)
 
 
 @pytest.mark.parametrize("sort", ["numbered", "unnumbered"])

@@ -217,7 +217,11 @@ def test_a_wrong_name_in_a_file_is_answered_with_its_line(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "macros",
-    [{"TRAIN_STEPS": "%TRAIN_STEPS"}, {"TRAIN_STEPS": "%LENGTH", "LENGTH": "%TRAIN_STEPS"}],
+    [
+        {"TRAIN_STEPS": "%TRAIN_STEPS"},
+        {"TRAIN_STEPS": "%LENGTH", "LENGTH": "%TRAIN_STEPS"},
+        {"BATCH_SIZE": "%TRAIN_STEPS", "TRAIN_STEPS": "%TRAIN_STEPS"},  # leads into the circle
+    ],
 )
 def test_a_macro_that_refers_to_itself_is_refused(macros):
     with pytest.raises(gin_files.ConfigurationError, match="refers to itself"):

@@ -29,7 +29,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
         (("--set", f"lease_minutes={10**400}"), "must be at most"),
         (("--set", "lease_minutes=1e308"), "lease_minutes=1e308: must be at most"),
         (("--set", "check_tries=2147483648"), "must be at most"),
-        (("--database", "sqlite:////tmp/other.db"), "--database: must be a PostgreSQL database"),
+        (("--database", "sqlite:///other.db"), "--database: must be a PostgreSQL database"),
         (("--database", "mysql://me:pw@host/x"), "--database: must be a PostgreSQL database"),
         (("--database", "pw@host"), "--database: must be a PostgreSQL database"),
         (("--set", "parts_required=0.5"), "the form 'comparison' does not use parts_required"),
