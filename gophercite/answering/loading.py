@@ -114,7 +114,8 @@ def load_answerer(
       partitioner: where parameters go; None puts all on the first device.
       wait: whether to wait for the language model's parameters. Otherwise they are read while
         pages are found, prompts are built and the program is compiled, and the first answers raise
-        what reading raises. Processes that share a model always wait.
+        what reading raises; and on a CPU they stay in the model's file where they can, which is
+        for answering once (`begin_loading`). Processes that share a model always wait.
 
     Returns:
       The answerer.
@@ -130,7 +131,7 @@ def load_answerer(
         beside.submit(load_numba)  # for the quote constraint
         # Before the model, because processes that share both must read them in the same order.
         judge = _judge(reward_model, partitioner)
-        answering, params = begin_loading(model, beside, shardings=places)
+        answering, params = begin_loading(model, beside, shardings=places, in_file=not wait)
         if wait or spans_processes(partitioner):
             answering = dataclasses.replace(answering, params=params.result())
         else:

@@ -5,16 +5,18 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gophercite.documents import Document
 from gophercite.extraction.extractor import Extractor
 from gophercite.records.answers import Answer, LeftOut
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.engine import SearchEngine, parse_query
-from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.files import FilesReport, read_files
 from gophercite.retrieval.index import DocumentIndex
+
+if TYPE_CHECKING:
+    from gophercite.retrieval.fetch import FetchSettings
 
 Paths = str | os.PathLike[str]
 OwnDocuments = Paths | Iterable[Paths | Document]
@@ -122,7 +124,7 @@ class WebPages:
     """
 
     def __init__(
-        self, engine: SearchEngine, extractor: Extractor, settings: FetchSettings | None = None
+        self, engine: SearchEngine, extractor: Extractor, settings: "FetchSettings | None" = None
     ) -> None:
         self._engine = engine
         self._extractor = extractor
@@ -130,6 +132,9 @@ class WebPages:
 
     def find(self, question: str, k: int) -> FoundPages:
         """As `PageSource.find`; pages that can't be fetched are left out."""
+        # Answers from the user's own files don't wait for an HTTP client.
+        from gophercite.retrieval.fetch import FetchError, fetch_documents
+
         hits = self._engine.search(question, k)
         pages = fetch_documents([hit.url for hit in hits], self._extractor, self._settings)
         results, left_out = [], []

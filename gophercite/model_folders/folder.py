@@ -184,6 +184,7 @@ def begin_loading(
     frozen_layers: int = 0,
     shardings: Params | None = None,
     heads: Params | None = None,
+    in_file: bool = False,
 ) -> tuple[Model, "futures.Future[Params]"]:
     """Starts to read a model folder; the parameters follow while the caller goes on.
 
@@ -192,6 +193,8 @@ def begin_loading(
     Args:
       folder, param_dtype, frozen_layers, shardings, heads: as for `load_model`.
       beside: two threads.
+      in_file: whether parameters on a CPU device may stay in the folder's files, which must not be
+        shortened while they are in use. (Folders that we replace keep their files until then.)
 
     Returns:
       The model, with `jax.ShapeDtypeStruct`s for parameters, from which programs can be compiled;
@@ -213,7 +216,9 @@ def begin_loading(
     provenance = dict(description.provenance)
     vocabulary = beside.submit(_read_vocabulary, root / VOCABULARY, description)
     if description.parameters is not None:
-        coming = beside.submit(_read_stored, root, needed, description.parameters, shardings)
+        coming = beside.submit(
+            _read_stored, root, needed, description.parameters, shardings, in_file
+        )
     else:
         coming = futures.Future()
         if description.base is not None:
@@ -280,7 +285,11 @@ def _read_vocabulary(path: epath.Path, description: Description) -> Vocabulary:
 
 
 def _read_stored(
-    root: epath.Path, needed: Params, stored: Mapping[str, Stored], shardings: Params
+    root: epath.Path,
+    needed: Params,
+    stored: Mapping[str, Stored],
+    shardings: Params,
+    in_file: bool,
 ) -> Params:
     """Reads the parameters of a model folder, each stack's layers into its own arrays.
 
@@ -288,7 +297,7 @@ def _read_stored(
     """
     frozen, merged = frozen_layers(needed), name_leaves(jax.eval_shape(merge_layers, needed))
     compare_names(root, merged.keys(), stored.keys())
-    reader = TensorReader(root, stored)
+    reader = TensorReader(root, stored, in_file=in_file)
     _check_together(reader, {name: array.shape for name, array in merged.items()}, shardings)
 
     def request(path: tuple[Any, ...], array: jax.ShapeDtypeStruct, sharding: Any) -> Any:

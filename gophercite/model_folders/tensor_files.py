@@ -22,6 +22,9 @@ from gophercite.storage import is_remote, naming_storage
 
 CHUNK_BYTES = 64 * 2**20
 
+# Arrays that begin at a multiple of this many bytes aren't copied to a CPU device.
+ALIGNMENT = 64
+
 DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "F16": np.dtype(np.float16),
@@ -85,19 +88,29 @@ class StoredTensor(NamedTuple):
             stop = min(start + step, end)
             yield slice(start - begin, stop - begin), self.mapped(slice(start, stop))
 
-    def read(self, index: tuple[int | slice, ...], dtype: Any = None) -> np.ndarray:
+    def read(
+        self, index: tuple[int | slice, ...], dtype: Any = None, *, in_file: bool = False
+    ) -> np.ndarray:
         """Reads a part of the values into memory.
 
         Args:
           index: index of the part; no negative numbers, slices with step 1.
           dtype: dtype of the result; as stored when None.
+          in_file: whether the result may be a mapped part of the file itself. It is one if the part
+            is contiguous, aligned and of this dtype; the file must not be shortened while it is
+            in use.
         """
         first, *rest = index
         if not isinstance(first, slice):
-            return self.read((slice(first, first + 1), *rest), dtype)[0]
+            return self.read((slice(first, first + 1), *rest), dtype, in_file=in_file)[0]
         begin, end, _ = first.indices(self.shape[0])
         whole = np.broadcast_to(np.zeros((), np.bool_), (max(0, end - begin), *self.shape[1:]))
-        result = _aligned(whole[(slice(None), *rest)].shape, dtype or DTYPES[self.dtype])
+        shape = whole[(slice(None), *rest)].shape
+        if in_file and shape == whole.shape and dtype in (None, DTYPES[self.dtype]):
+            values = self.mapped(first)
+            if values.ctypes.data % ALIGNMENT == 0:
+                return values
+        result = _aligned(shape, dtype or DTYPES[self.dtype])
         for places, values in self.chunks(first):
             result[places] = values[(slice(None), *rest)]
         return result
@@ -108,13 +121,13 @@ class StoredTensor(NamedTuple):
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An uninitialised array that begins at a multiple of 64 bytes.
+    """An uninitialised array that `jax.device_put` takes as it is.
 
-    `jax.device_put` copies others to a CPU device, which for a model takes longer than reading it.
+    For a model, copying takes longer than reading.
     """
     length = np.dtype(dtype).itemsize * math.prod(shape)
-    memory = np.empty(length + 64, np.uint8)
-    begin = -memory.ctypes.data % 64
+    memory = np.empty(length + ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT
     return memory[begin : begin + length].view(dtype).reshape(shape)
 
 

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import jax
 import numpy as np
-import safetensors.numpy
 from etils import epath
 
 from gophercite.model_folders.tensor_files import (
+    ALIGNMENT,
     CHUNK_BYTES,
     DTYPES,
     StoredTensor,
@@ -66,7 +66,7 @@ def write_tensors(
     Args:
       folder: an existing folder.
       stem: prefix of the files' names.
-      arrays: bfloat16, float16 or float32 arrays by name; copied to the host one file at a time.
+      arrays: bfloat16, float16 or float32 arrays by name; copied to the host one at a time.
       file_bytes: maximum size of a file with more than one tensor; then a new file begins.
 
     Returns:
@@ -84,14 +84,12 @@ def write_tensors(
                 f"tensor {name!r} is spread over {jax.process_count()} processes: load the run's "
                 "checkpoint in one process and save it from there"
             )
-    stored: dict[str, Stored] = {}
-    sizes = {name: array.nbytes for name, array in arrays.items()}
-    for file, names in _files(stem, sizes, file_bytes):
-        host = {name: np.ascontiguousarray(np.asarray(arrays[name])) for name in names}
-        safetensors.numpy.save_file(host, folder / file)
-        for name, values in host.items():
-            stored[name] = Stored(file, hashlib.sha256(_bytes(values)).hexdigest())
-    return stored
+
+    def stream(array: jax.Array) -> Stream:
+        return Stream(array.shape, array.dtype, lambda: iter((np.asarray(array),)))
+
+    streams = {name: stream(array) for name, array in arrays.items()}
+    return write_streams(folder, stem, streams, file_bytes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +167,7 @@ def _header(streams: Mapping[str, Stream], metadata: Mapping[str, str] | None) -
         }
         start += stream.nbytes
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the tensors' bytes start at a multiple of 8
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)  # so that tensors can be used in the file
     return struct.pack("<Q", len(text)) + text
 
 
@@ -197,14 +195,18 @@ class TensorReader:
     Args:
       folder: the folder with the files, on a disk or in a bucket.
       stored: the result of `write_tensors`.
+      in_file: whether arrays on a CPU device may use a file's own pages (`StoredTensor.read`).
 
     Attributes:
       folder: see above.
     """
 
-    def __init__(self, folder: epath.PathLike, stored: Mapping[str, Stored]) -> None:
+    def __init__(
+        self, folder: epath.PathLike, stored: Mapping[str, Stored], *, in_file: bool = False
+    ) -> None:
         self.folder = epath.Path(folder)
         self._stored = dict(stored)
+        self._in_file = in_file
         self._files: dict[str, TensorFile] = {}
 
     def read(
@@ -239,7 +241,7 @@ class TensorReader:
             begin, end, _ = bounds[0]
             rows = slice(begin + first, end + first)
             rest = (slice(begin, end) for begin, end, _ in bounds[1:])
-            return stored.read((rows, *rest), dtype)
+            return stored.read((rows, *rest), dtype, in_file=self._in_file)
 
         return _placed(part, result_shape, sharding)
 

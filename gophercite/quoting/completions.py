@@ -45,7 +45,11 @@ def longest_steps(
     states, enough = len(claim.next), _enough(limits)
     steps = np.full((enough + 1, states, states), -1, np.int16)
     before, token = np.nonzero(claim_tokens.next < states)
-    after, added = claim_tokens.next[before, token], claim_tokens.added[before, token]
+    added = claim_tokens.added[before, token]
+    # Of several values for one index, NumPy keeps the last: here the longest step.
+    order = np.argsort(added, kind="stable")
+    before, token, added = before[order], token[order], added[order]
+    after = claim_tokens.next[before, token]
     between = before * states + after  # NumPy is ten times as fast with one index as with two
     for missing in range(enough + 1):
         fits = np.ones(len(added), bool)
@@ -55,7 +59,7 @@ def longest_steps(
             fits = had + added + ~claim.content[after] <= limits.maximum_claim
         elif limits.maximum_claim < UNLIMITED:  # the claim may already have its maximum length
             fits = added <= ~claim.content[before]
-        np.maximum.at(steps[missing].reshape(-1), between[fits], added[fits])
+        steps[missing].reshape(-1)[between[fits]] = added[fits]
     return steps
 
 

@@ -1,6 +1,5 @@
 """Hugging Face `tokenizer.json`: byte-level BPE, and metaspace models with byte fallback."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -149,9 +148,12 @@ def _read_tokenizer(tokenizer_json: str) -> tuple[dict[str, Any], bool, tokenize
     def read() -> tuple[dict[str, Any], bool, tokenizers.Tokenizer]:
         settings = json.loads(tokenizer_json)
         had_dummy_prefix = _remove_dummy_prefix(settings)
-        settings["truncation"] = settings["padding"] = None
-        settings["model"].pop("dropout", None)  # skips merges at random
-        return settings, had_dummy_prefix, tokenizers.Tokenizer.from_str(json.dumps(settings))
+        unwanted = [settings.pop(name, None) for name in ("truncation", "padding")]
+        unwanted.append(settings["model"].pop("dropout", None))  # skips merges at random
+        changed = had_dummy_prefix or any(part is not None for part in unwanted)
+        # Writing a large vocabulary takes longer than reading it.
+        text = json.dumps(settings) if changed else tokenizer_json
+        return settings, had_dummy_prefix, tokenizers.Tokenizer.from_str(text)
 
     return naming_library_errors(read, "this is not a tokenizer.json")
 
@@ -261,8 +263,10 @@ def _bytes_of_tokens(
             result[id] = name.encode("utf-8")  # it isn't written in the alphabet for bytes
         elif byte_level:
             # A token with another character can't come from text; it stays None.
-            with contextlib.suppress(UnicodeEncodeError):
+            try:  # `contextlib.suppress` would take as long as the rest
                 result[id] = name.translate(byte_characters).encode("latin-1")
+            except UnicodeEncodeError:
+                continue
         elif (byte := byte_of_piece(name)) is not None:
             result[id] = bytes([byte])
         else:

@@ -126,10 +126,11 @@ def test_streams_make_the_files_that_arrays_do(model: Model, tmp_path: pathlib.P
     files = sorted({stored.file for stored in expected.values()})
     assert len(files) > 2
     for file in files:
-        found = safetensors.numpy.load_file(tmp_path / "streams" / file)
+        assert (tmp_path / "streams" / file).read_bytes() == (
+            tmp_path / "arrays" / file
+        ).read_bytes()
         for name, values in safetensors.numpy.load_file(tmp_path / "arrays" / file).items():
-            np.testing.assert_array_equal(found.pop(name), values)
-        assert not found
+            np.testing.assert_array_equal(values, arrays[name])
 
 
 def test_other_dtype(saved: pathlib.Path, model: Model) -> None:
@@ -396,3 +397,36 @@ def test_what_is_read_goes_to_a_cpu_device_without_a_copy(tmp_path: pathlib.Path
         values = reader.part(name, array.shape, (slice(None), slice(None)))
         placed = jax.device_put(values, jax.devices("cpu")[0])
         assert placed.unsafe_buffer_pointer() == values.ctypes.data
+
+
+def test_parameters_can_stay_in_their_file(tmp_path: pathlib.Path) -> None:
+    """Where they are aligned, on one device and of the dtype wanted; a donated one is a copy."""
+    arrays = {
+        "whole": jnp.arange(64, dtype=jnp.float32).reshape(4, 16),
+        "odd": jnp.ones((3,), jnp.float32),
+        "after": jnp.ones((16,), jnp.float32),
+    }
+    stored = write_tensors(tmp_path, "parameters", arrays)
+    reader = TensorReader(tmp_path, stored, in_file=True)
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    whole, layers, other, after = reader.read_all(
+        [
+            ("whole", (4, 16), here, None, None),
+            ("whole", (4, 16), here, jnp.float32, slice(2, 4)),
+            ("whole", (4, 16), here, jnp.bfloat16, None),
+            ("after", (16,), here, None, None),
+        ]
+    )
+    copied = TensorReader(tmp_path, stored).read("whole", (4, 16), here)
+    twice = jax.jit(lambda x: 2 * x, donate_argnums=0)(reader.read("whole", (4, 16), here))
+    np.testing.assert_array_equal(twice, 2 * arrays["whole"])
+    reader.check("whole", (4, 16))
+    (file,) = {tmp_path / each.file for each in stored.values()}
+    written = file.read_bytes()
+    places = written.index(np.asarray(arrays["whole"]).tobytes()), len(written) - 4
+    with file.open("r+b") as out:
+        for place in (places[0] + 4 * 63, places[1]):
+            out.seek(place)
+            out.write(np.float32(-1).tobytes())
+    assert (whole[3, 15], layers[1, 15]) == (-1, -1)
+    assert (copied[3, 15], other[3, 15], after[15]) == (63, 63, 1)

@@ -44,14 +44,20 @@ def indices(sizes: tuple[int, ...]) -> st.SearchStrategy[tuple[int | slice, ...]
     name=st.sampled_from(["half", "brain", "single"]),
     chunk=st.sampled_from([1, 70, 1000]),
     dtype=st.sampled_from([None, np.float32]),
+    in_file=st.booleans(),
 )
 def test_a_part_has_the_values_of_the_whole(
-    folder: pathlib.Path, index: tuple[int | slice, ...], name: str, chunk: int, dtype: Any
+    folder: pathlib.Path,
+    index: tuple[int | slice, ...],
+    name: str,
+    chunk: int,
+    dtype: Any,
+    in_file: bool,
 ) -> None:
     tensor = TensorFile(folder / "a.safetensors").tensor(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor_files, "CHUNK_BYTES", chunk)
-        part = tensor.read(index, dtype)
+        part = tensor.read(index, dtype, in_file=in_file)
     expected = VALUES[index].astype(tensor_files.DTYPES[tensor.dtype])
     assert part.dtype == (dtype or expected.dtype)
     np.testing.assert_array_equal(part.astype(np.float32), expected.astype(np.float32))
