@@ -115,8 +115,14 @@ def _parse(
 def _add_settings(group: argparse._ArgumentGroup) -> None:
     """Adds a flag for each setting of `Evaluation`; settings that are not given keep gin's
     value."""
+    _add_questions_and_prompts(group)
+    _add_sampling(group)
+    _add_judging(group)
+    _add_report(group)
+
+
+def _add_questions_and_prompts(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    yes_or_no = argparse.BooleanOptionalAction
     add(
         "--model",
         metavar="FOLDER",
@@ -162,6 +168,11 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         help="put examples before the question, for a base model (docs/bootstrapping.md)",
     )
     add("--shots", type=int, help="how many examples, from 0 to 5 (default: 3)")
+
+
+def _add_sampling(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    yes_or_no = argparse.BooleanOptionalAction
     add(
         "--temperature",
         type=float,
@@ -193,6 +204,10 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         help="the quote of a constrained answer must contain its claim if that is in the pages "
         "(default: yes)",
     )
+
+
+def _add_judging(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--claims",
         choices=("equal", "contain"),
@@ -221,6 +236,11 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="training questions, to score questions by their overlap with them",
     )
+
+
+def _add_report(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    yes_or_no = argparse.BooleanOptionalAction
     add("--examples", type=int, help="number of answers to print (default: 5)")
     add("--strict", action=yes_or_no, help="stop at the first bad line of the questions")
     add("--baselines", action=yes_or_no, help="also score the baselines on the same questions")

@@ -22,7 +22,12 @@ from gophercite.evaluation.answer_log import (
     shared_questions,
 )
 from gophercite.evaluation.baselines import judge_baselines
-from gophercite.evaluation.citations import CitationQuality, EntailmentServer, citation_quality
+from gophercite.evaluation.citations import (
+    CitationQuality,
+    EntailmentModel,
+    EntailmentServer,
+    citation_quality,
+)
 from gophercite.evaluation.question_prompts import PromptReport
 from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.model_folders.folder import Model
@@ -68,6 +73,8 @@ def run(evaluation: Evaluation, process: int = 0, count: int = 1) -> None:
     if results is None:
         return
     print(f"\n{results.table().markdown()}")
+    if results.citations:  # which the first table has no room for
+        print(results.details().markdown())
     for sample in results.best[: evaluation.examples]:
         print(f"{describe(sample)}\n")
     if evaluation.output is not None:
@@ -94,16 +101,21 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         title = f"Baselines on {evaluation.questions}"
         return Results(title, systems, claims=evaluation.claims)
     partitioner = inference_partitioner(evaluation.model_parallel)
+    together = spans_processes(partitioner)
+    writes = not together or jax.process_index() == 0
+    entails = None
+    if evaluation.nli is not None and writes:
+        entails = EntailmentServer(evaluation.nli)
+        entails.check()
     model, judge = load_models(evaluation.model, evaluation.reward_model or None, partitioner)
     settings = evaluation.asking(model)
     run = describe_asking(model, str(evaluation.model), settings, questions, judge)
-    together = spans_processes(partitioner)
     if together:
         process, count = 0, 1
     with _log(evaluation, run) as log:
         with partitioner.activate() if partitioner else contextlib.nullcontext():
             _ask(settings, model, judge, questions, log, process, count, together)
-        if together and jax.process_index():
+        if not writes:
             return None
         lines = log.read()
     left = sum(question.id not in lines for question in questions)
@@ -117,7 +129,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
     outcomes = [Outcome(q, read_answer(q, lines[q.id], *rules)) for q in questions]
     if not any(outcome.samples for outcome in outcomes):
         raise ValueError("every question was declined: there is nothing to score")
-    return _results(evaluation, model, run, outcomes, splits)
+    return _results(evaluation, model, run, outcomes, splits, entails)
 
 
 def _results(
@@ -126,6 +138,7 @@ def _results(
     run: dict[str, Any],
     outcomes: Sequence[Outcome],
     splits: Mapping[str, frozenset[str]],
+    entails: EntailmentModel | None,
 ) -> Results:
     """Judges the answers that count, and the baselines on the same questions."""
     answered = [outcome.question for outcome in outcomes if outcome.samples]
@@ -135,9 +148,9 @@ def _results(
     if evaluation.baselines:
         systems |= judge_baselines(answered, evaluation.claims)
     citations: list[CitationQuality | None] = []
-    if evaluation.nli is not None:
+    if entails is not None:
         triples = [sample.judgement.triples for sample in best]
-        citations = citation_quality(triples, EntailmentServer(evaluation.nli))
+        citations = citation_quality(triples, entails)
     sections = []
     if splits:
         judged = [(sample.question.id, sample.judgement) for sample in best]

@@ -24,6 +24,7 @@ from gophercite.cli.answering_flags import settings_of
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.description import model_digest
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress
 from gophercite.records import Document, FoundDocument, Question, Report, read
@@ -55,7 +56,7 @@ def run(flags: argparse.Namespace) -> None:
         questions = _read_questions(flags)
         index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
         answerer = _answerer(flags)
-        answers, done = _opened(stack, flags, answerer, questions)
+        answers, done = _opened(stack, flags, answerer, index, questions)
         _answer_all(questions, answerer, index, answers, done, flags)
 
 
@@ -63,6 +64,7 @@ def _opened(
     stack: contextlib.ExitStack,
     flags: argparse.Namespace,
     answerer: Answerer,
+    index: DocumentIndex | None,
     questions: Sequence[Question],
 ) -> tuple[ResultFile | None, frozenset[str]]:
     """The file of answers, which only the first process has, and the ids that are in it.
@@ -70,12 +72,14 @@ def _opened(
     Raises:
       ValueError, OSError: it can't be used; in all processes.
     """
-    answers = problem = None
+    answers: ResultFile | None = None
+    problem: Exception | None = None
     if jax.process_index() == 0:
         try:
-            answers = stack.enter_context(ResultFile(flags.output, _describe(flags, answerer)))
+            run = _describe(flags, answerer, index)
+            answers = stack.enter_context(ResultFile(flags.output, run))
             _refuse_other_questions(flags.output, questions)
-        except (OSError, ValueError) as error:
+        except REFUSALS as error:
             problem = error
     had = [] if answers is None else sorted(answers.done)
     refused, done = gather_json([None if problem is None else in_one_line(problem), had])[0]
@@ -90,16 +94,23 @@ def _refuse_other_questions(output: str, questions: Sequence[Question]) -> None:
     What can be compared is what an answer holds: its question, and the pages that it quotes.
 
     Raises:
-      ResultFileError: it is to another question, or quotes what isn't in the question's pages.
+      ResultFileError: it is to another question, or quotes what isn't in the question's pages; or
+        a question has two answers.
     """
     asked = {question.id: question for question in questions}
+    answered: set[str] = set()
     for line in read_results(output):
-        question = asked.get(line["question_id"])
+        id = line["question_id"]
+        if id in answered:
+            raise ResultFileError(
+                f"{output}: has two answers to question {id!r}; remove one of the two lines"
+            )
+        answered.add(id)
+        question = asked.get(id)
         problem = None if question is None else _other_question(line, question)
         if problem is not None:
             raise ResultFileError(
-                f"{output}: the answer to question {line['question_id']!r} {problem}; write to "
-                "another file"
+                f"{output}: the answer to question {id!r} {problem}; write to another file"
             )
 
 
@@ -222,12 +233,18 @@ def _answerer(flags: argparse.Namespace) -> Answerer:
     )
 
 
-def _describe(flags: argparse.Namespace, answerer: Answerer) -> dict[str, Any]:
+def _describe(
+    flags: argparse.Namespace, answerer: Answerer, index: DocumentIndex | None
+) -> dict[str, Any]:
     """Everything but the question that determines an answer: a file has one set of settings."""
+    judge = flags.reward_model
     return {
         "model": answerer.name,
+        "parameters_sha256": model_digest(flags.model),
         "reward_model": answerer.reward_name,
+        "reward_model_sha256": None if judge is None else model_digest(judge),
         "index": flags.index,
+        "index_sha256": None if index is None else index.digest(),
         "seed": flags.seed,
         "all_samples": flags.all_samples,
         **answering_settings(answerer, flags.pages),

@@ -83,6 +83,11 @@ class Calibration:
         Raises:
           ValueError: with what differs.
         """
+        if self.by == "consensus" and answerer.settings.samples == 1:
+            raise ValueError(
+                "the calibration is by consensus, and a single sample has no consensus: draw "
+                "several samples"
+            )
         current = {
             "model": answerer.name,
             "reward model": answerer.reward_name,

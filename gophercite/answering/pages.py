@@ -131,19 +131,28 @@ class WebPages:
         self._settings = settings
 
     def find(self, question: str, k: int) -> FoundPages:
-        """As `PageSource.find`; pages that can't be fetched are left out."""
+        """As `PageSource.find`; pages that can't be fetched are left out.
+
+        Filters also apply to the addresses that hits are redirected to. A page that several hits
+        lead to counts once.
+        """
         # Answers from the user's own files don't wait for an HTTP client.
         from gophercite.retrieval.fetch import FetchError, fetch_documents
 
+        admits = parse_query(question).admits
         hits = self._engine.search(question, k)
         pages = fetch_documents([hit.url for hit in hits], self._extractor, self._settings)
-        results, left_out = [], []
+        results: dict[str, SearchResult] = {}
+        left_out = []
         for hit, page in zip(hits, pages, strict=True):
             if isinstance(page, FetchError):
                 left_out.append(LeftOut(hit.url, page.problem))
+            elif not admits(page.id):
+                problem = f"is redirected to {page.id}, which the question's filters exclude"
+                left_out.append(LeftOut(hit.url, problem))
             else:
-                results.append(SearchResult(page, hit.snippet))
-        return FoundPages(tuple(results), tuple(left_out))
+                results.setdefault(page.id, SearchResult(page, hit.snippet))
+        return FoundPages(tuple(results.values()), tuple(left_out))
 
 
 def index_in_memory(documents: Iterable[Document]) -> DocumentIndex:

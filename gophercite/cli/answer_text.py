@@ -103,6 +103,9 @@ class AnswerText:
             about += f": characters {check.start}–{check.end}"
         if check.verdict is Verdict.CHANGED:
             about += f": {check.found}"
+        if citation.pages and not set(check.pages) <= set(citation.pages):  # those of all runs
+            said, now = page_numbers(citation.pages), page_numbers(check.pages)
+            about += f"{'; ' if about else ''}it is on {now}, not on {said}"
         if check.page is not None and check.page.id != citation.document:
             about += f"{'; ' if about else ''}{_MATCHES[check.matched_by]}: {check.page.id}"
         if check.page is not None and check.page.title != citation.title:

@@ -26,6 +26,7 @@ from gophercite.cli.output import (
     print_json,
     print_text,
     require_place,
+    require_unread,
     write_text,
 )
 from gophercite.cli.sources import keep_compiled_programs, page_source
@@ -155,6 +156,8 @@ def run(options: argparse.Namespace) -> int:
     _refuse_what_does_not_fit(options)
     if options.highlight is not None and not (options.distributed or options.coordinator_address):
         require_place(options.highlight)  # of several hosts, only the first needs the folder
+        read = [*(options.documents or []), options.index, options.calibration]
+        require_unread("--highlight", options.highlight, read)
     try:
         processes.join(options, "gophercite ask")
     except processes.JoinError as error:

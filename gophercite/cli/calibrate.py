@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, share
-from gophercite.cli.output import DONE, RefusedError, note, print_json, print_text, write_text
+from gophercite.cli.output import (
+    DONE,
+    RefusedError,
+    note,
+    print_json,
+    print_text,
+    require_unread,
+    write_text,
+)
 from gophercite.text.counting import counted, percent
 
 if TYPE_CHECKING:
@@ -69,12 +77,8 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.answering.declining import calibrate, calibration_to_json
     from gophercite.evaluation.abstention import coverage_curve
     from gophercite.storage.json_fields import RecordError
-    from gophercite.storage.overwriting import refuse_overwriting
 
-    try:
-        refuse_overwriting([options.out], [options.answers, options.questions])
-    except ValueError as error:
-        raise RefusedError(f"--out {error}") from None
+    require_unread("--out", options.out, [options.answers, options.questions])
     try:
         labelled = list(_labelled(options))
     except RecordError as error:  # names its file
@@ -107,13 +111,15 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
     """Yields the answers that have a label; notes how many have none.
 
     Raises:
-      RecordError: a line is not an answer, or its label is neither true nor false.
+      RecordError: a line is not an answer, its label is neither true nor false, its question is not
+        the one with its id in `--questions`, or an earlier line has that id.
     """
     from gophercite.records.answers import answer_from_json
     from gophercite.storage.json_fields import RecordError
     from gophercite.storage.json_lines import read_json_lines
 
     questions = _questions(options.questions)
+    lines_of_ids: dict[str, int] = {}
     declined = unlabelled = 0
     for number, value in read_json_lines(options.answers):
         if isinstance(value, RecordError):
@@ -124,10 +130,13 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
             label = value.get("good")
             if not isinstance(label, bool | None):
                 raise RecordError("must be true or false", "good")
+            if (id := value.get("question_id")) is not None:
+                _require_first(str(id), number, lines_of_ids)
+            if label is None and (question := questions.get(str(id))) is not None:
+                _require_same(answer, question, options.questions)
+                label = _gold_label(answer, question)
         except RecordError as error:
             raise RecordError(error.problem, error.field, options.answers, number) from None
-        if label is None:
-            label = _gold_label(answer, questions.get(str(value.get("question_id"))))
         if answer.declined:
             declined += 1
         elif label is None:
@@ -155,16 +164,44 @@ def _questions(path: str | None) -> "dict[str, Question]":
     return questions
 
 
-def _gold_label(answer: "Answer", question: "Question | None") -> bool | None:
+def _require_first(id: str, number: int, lines_of_ids: dict[str, int]) -> None:
+    """Refuses a second answer to a question: only answers to different questions are independent.
+
+    Raises:
+      RecordError: an earlier line has this id.
+    """
+    from gophercite.storage.json_fields import RecordError
+
+    first = lines_of_ids.setdefault(id, number)
+    if first != number:
+        problem = (
+            f"{id!r} is already the question of line {first}: keep one answer to each question"
+        )
+        raise RecordError(problem, "question_id")
+
+
+def _require_same(answer: "Answer", question: "Question", path: str) -> None:
+    """Refuses an answer to another question with the same id.
+
+    Raises:
+      RecordError: the questions differ, apart from search filters, which a model does not get.
+    """
+    from gophercite.retrieval.engine import parse_query
+    from gophercite.storage.json_fields import RecordError
+
+    if answer.question not in (question.question, parse_query(question.question).text):
+        raise RecordError(
+            f"is the answer to {answer.question!r}, but question {question.id!r} of {path} is "
+            f"{question.question!r}"
+        )
+
+
+def _gold_label(answer: "Answer", question: "Question") -> bool | None:
     """Whether the claim is right and the quote proves it; None if the record can't tell."""
     from gophercite.evaluation.metrics import judge
     from gophercite.records import Document
 
-    if (
-        question is None
-        or answer.declined
-        or not all(isinstance(page, Document) for page in question.documents)
-    ):
+    if answer.declined or not all(isinstance(page, Document) for page in question.documents):
         return None
     runs: collections.Counter[tuple[str, str]] = collections.Counter()
     for citation in answer.citations:  # a quote over several pages has one for each

@@ -71,6 +71,25 @@ def require_place(path: str) -> None:
         raise OSError(error.errno, error.strerror, path) from error
 
 
+def require_unread(flag: str, path: str, read: Iterable[str | None]) -> None:
+    """Refuses to write to what is read, or into a folder whose files are read as documents.
+
+    Args:
+      flag: the flag that names the output.
+      path: the output.
+      read: files and folders that are read; None for those that were not given.
+
+    Raises:
+      RefusedError: when it is one of them, or lies in one.
+    """
+    from gophercite.storage.overwriting import refuse_overwriting
+
+    try:
+        refuse_overwriting([path], read)
+    except ValueError as error:
+        raise RefusedError(f"{flag} {error}") from None
+
+
 def note(message: str) -> None:
     """Prints a message that is not part of the result to stderr, line by line."""
     for line in message.splitlines():

@@ -15,6 +15,7 @@ from gophercite.cli.output import (
     print_json,
     print_text,
     require_place,
+    require_unread,
     write_text,
 )
 from gophercite.cli.sources import documents_of, fetch_settings, opened_index
@@ -60,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.highlight is not None:
         require_place(options.highlight)
+        read = [options.answer, *(options.documents or []), options.index]
+        require_unread("--highlight", options.highlight, read)
     try:
         answer = answers.read_answer(options.answer)
         with contextlib.ExitStack() as stack, doing("checking"):

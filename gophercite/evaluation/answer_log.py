@@ -119,16 +119,25 @@ class AnswerLog:
         """Returns the lines of all processes by their question's id.
 
         Raises:
-          ResultFileError: when a line is not a result.
+          ResultFileError: a line is not a result, or a question has two different ones.
         """
         # In a bucket, a file that is being written exists only as its parts.
         names = {path.name.removesuffix(".parts") for path in files_in(self.folder)}
         found: dict[str, dict[str, Any]] = {}
+        places: dict[str, epath.Path] = {}
         for name in sorted(names):
             if name.endswith(".jsonl"):
-                for line in read_results(self.folder / name):
-                    _check(line, self.folder / name)
-                    found[line["question_id"]] = line
+                path = self.folder / name
+                for line in read_results(path):
+                    _check(line, path)
+                    id = line["question_id"]
+                    # Processes that did not know of each other may have given the same answer.
+                    if found.setdefault(id, line) != line:
+                        raise ResultFileError(
+                            f"{path}: has another answer to question {id!r} than {places[id]}; "
+                            "remove one of the two lines"
+                        )
+                    places.setdefault(id, path)
         return found
 
     def ask(

@@ -8,14 +8,20 @@ without it. Consecutive claims with the same words count as one claim with sever
 
 import dataclasses
 import itertools
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
 import httpx
 
 from gophercite.evidence import Evidence
+from gophercite.storage.json_fields import printable
+from gophercite.text.counting import counted
 
 ENTAILED = 0.5  # probability from which a claim counts as entailed
+
+_WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
+_SHOWN = 200  # characters of a server's answer in an error's message
 
 
 class EntailmentModel(Protocol):
@@ -111,16 +117,38 @@ class EntailmentServer:
         POST /predict {"inputs": [[premise, hypothesis], …], "truncate": true}
         [[{"label": "entailment", "score": 0.97}, …], …]
 
+    A request is repeated while the server is overloaded or starting (408, 429, 5xx), and while it
+    can't be reached although it could before; the waits are about a minute in all.
+
     Args:
       url: the server's address, without `/predict`.
       batch_size: pairs per request; the server's default limit is 32.
-      timeout: seconds per request.
+      timeout: seconds that the server may be silent.
+      attempts: maximum number of attempts for a request.
+      wait: seconds to wait after the first attempt; each wait is twice the one before.
+
+    Raises:
+      EntailmentServerError: `url` is not the address of a server.
     """
 
-    def __init__(self, url: str, batch_size: int = 32, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        batch_size: int = 32,
+        timeout: float = 60.0,
+        attempts: int = 7,
+        wait: float = 1.0,
+    ) -> None:
+        if not _is_address(url):
+            raise EntailmentServerError(
+                f"{url}: is not the address of a server, such as http://localhost:8080"
+            )
         self._url = url.rstrip("/") + "/predict"
         self._batch_size = batch_size
         self._timeout = timeout
+        self._attempts = attempts
+        self._wait = wait
+        self._has_answered = False
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """See `EntailmentModel`.
@@ -133,28 +161,69 @@ class EntailmentServer:
         with httpx.Client(timeout=self._timeout) as client:
             for start in range(0, len(pairs), self._batch_size):
                 batch = pairs[start : start + self._batch_size]
-                scores += self._ask(client, batch)
+                scores += self._scores(self._ask(client, batch), batch)
         return scores
 
-    def _ask(self, client: httpx.Client, batch: Sequence[tuple[str, str]]) -> list[float]:
+    def check(self) -> None:
+        """Asks about one pair, so that a server that can't be used is noticed before long work.
+
+        Raises:
+          EntailmentServerError: as from a call.
+        """
+        self([("The lighthouse was built in 1874.", "The lighthouse was built in 1874.")])
+
+    def _ask(self, client: httpx.Client, batch: Sequence[tuple[str, str]]) -> httpx.Response:
+        """The answer to a request, after as many attempts as it takes, within the limit."""
         body = {"inputs": [list(pair) for pair in batch], "truncate": True}
+        for attempt in range(1, self._attempts + 1):
+            try:
+                answer = client.post(self._url, json=body)
+            except httpx.HTTPError as error:
+                problem = f"can't be reached: {error or type(error).__name__}"
+                is_worth_another_try = self._has_answered
+            else:
+                self._has_answered = True
+                if answer.status_code == httpx.codes.OK:
+                    return answer
+                problem = f"answered with status {answer.status_code}{_said(answer)}"
+                is_worth_another_try = answer.status_code in _WORTH_ANOTHER_TRY
+            if not is_worth_another_try or attempt == self._attempts:
+                break
+            time.sleep(self._wait * 2 ** (attempt - 1))
+        tried = f" (after {counted(attempt, 'attempt')})" if attempt > 1 else ""
+        raise EntailmentServerError(f"{self._url}: {problem}{tried}")
+
+    def _scores(self, answer: httpx.Response, batch: Sequence[tuple[str, str]]) -> list[float]:
         try:
-            answer = client.post(self._url, json=body)
-            answer.raise_for_status()
             found = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise EntailmentServerError(f"{self._url}: {error}") from error
+        except (ValueError, RecursionError):
+            problem = f"the answer is not JSON{_said(answer)}"
+            raise EntailmentServerError(f"{self._url}: {problem}") from None
         try:
             scores = [_entailment(labels) for labels in found]
         except (TypeError, KeyError, ValueError, StopIteration) as error:
             raise EntailmentServerError(
-                f"{self._url}: answered {str(found)[:200]!r}; expected for each pair a list of "
+                f"{self._url}: answered {str(found)[:_SHOWN]!r}; expected for each pair a list of "
                 "labels with scores, one of them 'entailment'"
             ) from error
         if len(scores) != len(batch):
             problem = f"answered {len(scores)} of the {len(batch)} pairs that were sent"
             raise EntailmentServerError(f"{self._url}: {problem}")
         return scores
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return parsed.scheme in ("http", "https") and bool(parsed.host)
+
+
+def _said(answer: httpx.Response) -> str:
+    """The beginning of what a server said, for an error's message."""
+    said = printable(" ".join(answer.text[:_SHOWN].split()))
+    return f"; it says: {said}" if said else ""
 
 
 def _entailment(labels: Sequence[dict[str, object]]) -> float:

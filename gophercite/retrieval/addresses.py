@@ -13,6 +13,10 @@ from collections.abc import Iterable
 
 import httpcore
 
+# Seconds for an address of a host that has others: all of one IP version may lead nowhere. It is
+# long enough for a second packet where the first one is lost.
+_PATIENCE = 2.0
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -105,15 +109,17 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectTimeout(f"the host {host!r} was not resolved in time") from None
         except AddressError as error:
             raise httpcore.ConnectError(str(error)) from error
-        for address in addresses[:-1]:
-            try:
-                return await self._backend.connect_tcp(
-                    address, port, timeout, local_address, socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
+        if len(addresses) > 1:
+            short = _PATIENCE if timeout is None else min(timeout, _PATIENCE)
+            for address in addresses:
+                try:
+                    return await self._backend.connect_tcp(
+                        address, port, short, local_address, socket_options
+                    )
+                except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                    continue
         return await self._backend.connect_tcp(
-            addresses[-1], port, timeout, local_address, socket_options
+            addresses[0], port, timeout, local_address, socket_options
         )
 
     async def connect_unix_socket(

@@ -24,6 +24,7 @@ _TYPES = {
     ".xhtml": "application/xhtml+xml",
     ".pdf": "application/pdf",
 }
+_PDF_MARK = b"%PDF-"
 _RECORDS = (".jsonl", ".jsonl.gz")
 READABLE_NAMES = (*_TYPES, *_RECORDS)
 
@@ -229,7 +230,10 @@ def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) 
     largest = extractor.budget.content_bytes
     if status.st_size > largest:
         raise TextError(f"has {status.st_size} bytes, but at most {largest} are allowed")
-    page = extractor.page_text(path.read_bytes(), content_type)
+    content = path.read_bytes()
+    if content.startswith(_PDF_MARK):  # whatever its name says: as other types its bytes are text
+        content_type = _TYPES[".pdf"]
+    page = extractor.page_text(content, content_type)
     if not page.text.strip():
         if "pdf" in content_type:
             raise TextError("has no text (scanned pages?)")

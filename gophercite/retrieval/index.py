@@ -6,6 +6,7 @@ checked against, and a full-text index (FTS5) over title and text that refers to
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -22,6 +23,7 @@ SNIPPET_WORDS = 40  # about what a results page shows; FTS5 allows 64
 SNIPPET_CHARACTERS = 1000  # a "word" may be a megabyte of base64
 
 _FIELDS = "id, title, text, url, retrieved_at"
+_FIELDS_TO_DIGEST = "id, title, url, retrieved_at, sha256"  # the last one stands for the text
 _Row = tuple[str, str, str, str | None, str | None, str]  # these, and the SHA-256
 _WORD = re.compile(r"\w+")
 
@@ -211,6 +213,21 @@ class DocumentIndex:
                     connection.execute("DELETE FROM sources WHERE id = ?", (id,))
                     deleted += _delete_id(connection, id)
         return deleted
+
+    def digest(self) -> str:
+        """A SHA-256 of all documents and their order; reads the whole table.
+
+        Searches of indexes with equal digests find the same.
+        """
+        starts, join = ("starts", "LEFT JOIN pages USING (number)")
+        if not self._file.has_pages:
+            starts, join = "NULL", ""
+        statement = f"SELECT {_FIELDS_TO_DIGEST}, {starts} FROM documents {join} ORDER BY number"
+        found = hashlib.sha256()
+        with self._file.locked() as connection:
+            for row in connection.execute(statement):
+                found.update(f"{row!r}\n".encode())
+        return found.hexdigest()
 
     def check(self) -> None:
         """Reads the whole file and compares every document with its hash.

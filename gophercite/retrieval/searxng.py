@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any, Self
 
 from gophercite.retrieval.engine import Hit, Query
-from gophercite.retrieval.web import ApiRequest, from_environment, hit
+from gophercite.retrieval.web import ApiRequest, NothingSearchedError, from_environment, hit
+from gophercite.storage.json_fields import printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +33,16 @@ class SearXng:
         return ApiRequest(url, {"q": str(query), "format": "json", "pageno": 1 + page})
 
     def results(self, answer: Any) -> list[Hit]:
-        """`results`, which is empty when nothing was found."""
-        return [
+        """`results`, which is empty when nothing was found, or when no engine has answered."""
+        found = [
             hit(item.get("url"), item.get("title"), item.get("content"))
             for item in answer["results"]
         ]
+        blocked = answer.get("unresponsive_engines")
+        if blocked and not found:
+            said = printable(", ".join(": ".join(map(str, each)) for each in blocked)[:300])
+            raise NothingSearchedError(f"SearXNG found nothing; without an answer: {said}")
+        return found
 
     def advice(self, status: int) -> str:
         """What to do about a status."""

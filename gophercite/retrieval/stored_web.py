@@ -10,6 +10,7 @@ from gophercite.extraction.extractor import Extractor
 from gophercite.retrieval.engine import Hit, SearchEngine
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.web import NothingSearchedError
 
 
 class StoredWeb:
@@ -26,6 +27,7 @@ class StoredWeb:
     Attributes:
       fetched: number of pages fetched.
       failed: addresses whose page can't be fetched, each with the reason; they are not retried.
+        And queries for which nothing was found because engines did not answer.
     """
 
     def __init__(
@@ -45,7 +47,11 @@ class StoredWeb:
 
     def search(self, query: str, k: int) -> list[Hit]:
         """As `SearchEngine.search`; there may be fewer hits, as unfetchable pages are left out."""
-        hits = self._engine.search(query, k)
+        try:
+            hits = self._engine.search(query, k)
+        except NothingSearchedError as error:
+            self.failed[query] = str(error)
+            return []
         missing = [
             hit.url for hit in hits if hit.url not in self._known and hit.url not in self.failed
         ]

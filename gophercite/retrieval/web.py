@@ -26,6 +26,10 @@ MAXIMUM_BYTES = 8 << 20  # maximum size of one answer
 _WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 
 
+class NothingSearchedError(SearchError):
+    """An API has found nothing because the engines that it asks did not answer."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ApiRequest:
     """The request for one page of results.
@@ -63,6 +67,7 @@ class SearchApi(Protocol):
 
         Raises:
           KeyError, TypeError, AttributeError: when it does not have the documented shape.
+          NothingSearchedError: when it says that nothing was searched.
         """
         ...
 
@@ -125,7 +130,12 @@ class WebEngine:
             return []
         found: dict[str, Hit] = {}
         for page in range(self._api.pages):
-            results = self._page(self._api.request(parsed, page))
+            try:
+                results = self._page(self._api.request(parsed, page))
+            except NothingSearchedError:
+                if not found:
+                    raise
+                break
             for hit in results:
                 if parsed.admits(hit.url):
                     found.setdefault(hit.url, hit)
@@ -276,5 +286,6 @@ def _retry_after(headers: httpx.Headers) -> float | None:
 def _write_whole(path: pathlib.Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
-    partial.write_text(json.dumps(value, ensure_ascii=False), "utf-8", "surrogatepass")
+    # Half an emoji, where an engine cut a text, is written as JSON's escape.
+    partial.write_text(json.dumps(value, ensure_ascii=False), "utf-8", "backslashreplace")
     partial.replace(path)

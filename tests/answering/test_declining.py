@@ -158,7 +158,14 @@ def test_it_is_for_the_same_way_of_answering_alone() -> None:
         with pytest.raises(ValueError, match=said):
             dataclasses.replace(here, **change).require_same(answerer(), pages=5)  # type: ignore[arg-type]
     # Who does not know how its answers came about compares the models alone.
-    dataclasses.replace(here, settings=None).require_same(answerer(), pages=7)
+    unknown = dataclasses.replace(here, settings=None)
+    unknown.require_same(answerer(), pages=7)
+    alone = dataclasses.replace(answerer().settings, samples=1, choose="mean")
+    by_consensus = dataclasses.replace(
+        unknown, by="consensus", scored_by="mean log-probability of a token"
+    )
+    with pytest.raises(ValueError, match="a single sample has no consensus"):
+        by_consensus.require_same(Answerer(load_model(MODEL), alone, "tiny"), pages=7)
 
 
 def test_settings_are_found_among_those_of_a_run() -> None:

@@ -102,3 +102,24 @@ def test_pages_of_the_web_are_fetched_even_where_a_loop_runs(server: Server) -> 
         assert "status 404" in gone.reason
 
     asyncio.run(cell())
+
+
+def test_where_hits_are_redirected_to_counts(server: Server) -> None:
+    """Two may lead to one page, or one to a site that the question excludes."""
+    base = server.base
+    paths = ("/page", "/short", "/elsewhere")
+    hits = [{"url": f"{base}{path}", "title": "", "content": "The lighthouse"} for path in paths]
+    server.answers["/search"] = answer(json.dumps({"results": hits}))
+    server.answers["/short"] = answer(status=302, Location="/page")
+    server.answers["/elsewhere"] = answer(status=302, Location=f"{base}/private/page")
+    server.answers["/private/page"] = answer(HTML, type="text/html")
+    settings = FetchSettings(allowed_networks=("127.0.0.1/32",))
+    with Extractor() as extractor, WebEngine(SearXng(base)) as engine:
+        pages = WebPages(engine, extractor, settings)
+        found = pages.find("lighthouse -site:127.0.0.1/private", 3)
+        assert [result.document.id for result in found.results] == [f"{base}/page"]
+        (excluded,) = found.left_out
+        assert excluded.document == f"{base}/elsewhere"
+        said = f"is redirected to {base}/private/page, which the question's filters exclude"
+        assert excluded.reason == said
+        assert len(pages.find("lighthouse", 3).results) == 2

@@ -98,6 +98,29 @@ def test_the_answer_for_a_browser(
     assert marked.count("<mark") == 1
 
 
+def test_the_page_for_a_browser_is_not_written_where_documents_are_read(
+    notes: pathlib.Path, tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    """It would replace one, or be quoted by the next answer."""
+    saved, page = tmp_path / "answer.json", notes / "Ormsby.txt"
+    _, value = ask(capsys, QUESTION, "--documents", notes)
+    saved.write_text(json.dumps(value))
+    question = ["ask", QUESTION, "--extractive"]
+    for command, output, said in (
+        ([*question, "--documents", page], page, f"{page} would overwrite {page}"),
+        ([*question, "--documents", notes], notes / "a.html", f"a.html would overwrite {notes}"),
+        (["verify", saved, "--documents", notes], saved, f"{saved} would overwrite {saved}"),
+        (["verify", saved, "--documents", notes], page, f"{page} would overwrite {notes}"),
+    ):
+        before = output.read_bytes() if output.exists() else None
+        assert cli.main([*map(str, command), "--highlight", str(output)]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert f"{said}, which is read" in captured.err
+        assert f"gophercite {command[0]}: --highlight " in captured.err
+        assert before == (output.read_bytes() if output.exists() else None)
+
+
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs a full device")
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
 def test_the_answer_is_shown_even_if_its_page_can_not_be_written(
@@ -148,6 +171,12 @@ def test_the_pages_of_a_pdf(tmp_path: pathlib.Path, capsys: Capture) -> None:
     saved.write_text(json.dumps(value))
     _, (check,) = verify(capsys, saved, "--documents", report)
     assert check["pages"] == [2]
+    assert cli.main(["verify", str(saved), "--documents", str(report)]) == 0
+    assert "page 2" not in capsys.readouterr().out
+    value["answer"][0]["pages"] = [1]  # which somebody else wrote
+    saved.write_text(json.dumps(value))
+    assert cli.main(["verify", str(saved), "--documents", str(report)]) == 0
+    assert "it is on page 2, not on page 1" in capsys.readouterr().out
 
 
 def test_a_quote_over_several_pages_of_a_pdf() -> None:

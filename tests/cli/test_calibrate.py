@@ -1,5 +1,6 @@
 """`gophercite calibrate`: labels by hand or by gold answers, and what is left out or refused."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -35,18 +36,23 @@ def line(triple: Evidence | None, score: float, **more: object) -> dict[str, Any
         "When?", "tiny", citations=citations, reason=None if citations else "no page", text=text,
         score=score, scored_by="reward", likelihood=-3.0, reward_model="taste",
     )  # fmt: skip
-    return {"question_id": "q", **answer_to_json(answer), **more}
+    return {**answer_to_json(answer), **more}
 
 
 def calibrate(tmp_path: pathlib.Path, lines: list[Any], *flags: str) -> int:
+    """Answers of different questions, q0 and so on, unless the lines say otherwise."""
     answers = tmp_path / "answers.jsonl"
-    answers.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    named = [
+        {"question_id": f"q{number}", **each} if isinstance(each, dict) else each
+        for number, each in enumerate(lines)
+    ]
+    answers.write_text("".join(json.dumps(each) + "\n" for each in named))
     return cli.main(["calibrate", str(answers), "--out", str(tmp_path / "c.json"), *flags])
 
 
 def test_labels_by_hand_and_by_gold(tmp_path: pathlib.Path, capsys: Capture) -> None:
     questions = tmp_path / "questions.jsonl"
-    records.write(questions, [GOLD])
+    records.write(questions, [dataclasses.replace(GOLD, id=f"q{n}") for n in range(5)])
     lines = [
         line(RIGHT, 1.0),
         line(WRONG, 0.5),
@@ -63,6 +69,20 @@ def test_labels_by_hand_and_by_gold(tmp_path: pathlib.Path, capsys: Capture) -> 
     found = read_calibration(tmp_path / "c.json")
     assert (found.scores, found.good) == ((1.0, 0.5, 0.7, 0.9), (True, False, True, True))
     assert (found.model, found.reward_model, found.settings) == ("tiny", "taste", None)
+
+
+def test_gold_answers_to_other_questions_with_the_same_ids_are_refused(
+    tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    questions = tmp_path / "questions.jsonl"
+    flags = ["--questions", str(questions)]
+    records.write(questions, [dataclasses.replace(GOLD, id="q0", question="How tall?")])
+    assert calibrate(tmp_path, [line(RIGHT, 1.0)], *flags) == 1
+    said = f"answers.jsonl:1: is the answer to 'When?', but question 'q0' of {questions} is 'How "
+    assert said in capsys.readouterr().err
+    assert calibrate(tmp_path, [line(RIGHT, 1.0, good=True)], *flags) == 0  # is not compared
+    records.write(questions, [dataclasses.replace(GOLD, id="q0", question="When?  -site:a.org")])
+    assert calibrate(tmp_path, [line(RIGHT, 1.0)], *flags) == 0
 
 
 def test_a_quote_over_two_pages_of_one_title_is_judged_as_one(
@@ -108,6 +128,10 @@ def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) 
         (
             [line(RIGHT, 1.0, good=True), line(RIGHT, 1.0, good=True, model="other")],
             "different systems",
+        ),
+        (
+            [line(RIGHT, 1.0, good=True, question_id=7), line(None, 0.5, question_id="7")],
+            "answers.jsonl:2: field 'question_id': '7' is already the question of line 1",
         ),
     ],
 )

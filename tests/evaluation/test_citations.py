@@ -62,9 +62,11 @@ def test_a_server_is_asked_in_batches(server: str) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/refuse", "413"),
-        ("/text", "Expecting value"),
+        ("/refuse", "status 413; it says: batch size > maximum"),
+        ("/text", "the answer is not JSON; it says: <html>"),
+        ("/deep", "the answer is not JSON"),
         ("/other", "LABEL_0.*expected for each pair"),
+        ("/nan", "nan.*expected for each pair"),
         ("/few", "answered 1 of the 2 pairs that were sent"),
     ],
 )
@@ -74,5 +76,28 @@ def test_what_is_wrong_with_a_server_is_said(server: str, path: str, said: str) 
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with pytest.raises(EntailmentServerError, match=r"http://127\.0\.0\.1:9/predict: "):
-        EntailmentServer("http://127.0.0.1:9", timeout=5)([("a", "a")])
+    said = r"http://127\.0\.0\.1:9/predict: can't be reached"
+    with pytest.raises(EntailmentServerError, match=said):
+        EntailmentServer("http://127.0.0.1:9", timeout=5).check()
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "http://", "http://[::1", "ftp://a", "", "a b"])
+def test_what_is_no_address_of_a_server_is_named(url: str) -> None:
+    with pytest.raises(EntailmentServerError, match="is not the address of a server"):
+        EntailmentServer(url)
+
+
+def test_a_server_that_is_busy_or_begins_again_is_waited_for() -> None:
+    failures: list[int | None] = [429, 503]
+    with entailment_server(failures=failures) as url:
+        entails = EntailmentServer(url, batch_size=1, attempts=3, wait=0.01)
+        assert entails([("a", "a"), ("b", "a")]) == [0.75, 0.25]
+        failures += [None, 502]
+        assert entails([("a", "a")]) == [0.75]
+        failures += [503, None, 503]
+        with pytest.raises(EntailmentServerError, match=r"503; .* overloaded \(after 3 attempts\)"):
+            entails([("a", "a")])
+        failures += [424]
+        with pytest.raises(EntailmentServerError, match="status 424; it says: Model is over"):
+            entails([("a", "a")])
+        assert failures == []

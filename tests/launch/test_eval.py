@@ -186,6 +186,7 @@ def test_search_results_are_looked_up_and_asked_about_one_by_one(
     assert "1 question declined: no quote from the pages shown fits" in printed.err
     assert re.search(r"\| model, constrained +\| 1 ", printed.out)
     assert re.search(r"\| first sentence +\| 1 ", printed.out)
+    assert "citation recall %" in printed.out
     best, declined = (json.loads(line) for line in (tmp_path / "out.jsonl").open())
     assert (best["question_id"], best["declined"], best["verbatim"]) == ("several", False, True)
     assert (declined["question_id"], declined["declined"]) == ("nothing", True)
@@ -379,6 +380,14 @@ def test_claims_that_contain_an_answer_may_count_without_asking_again(
         assert first.split("|")[5].strip().startswith("100.0" if correct else "0.0")
         assert json.loads((tmp_path / "out.json").read_text())["claims"] == rule
         assert ("if it contains an accepted answer" in (tmp_path / "out.md").read_text()) == correct
+    log.write_text(f"{json.dumps(line)}\n" * 2)
+    assert run(*flags) == 0  # as good as one
+    other = log.with_name("00001-of-00002.jsonl")
+    other.write_text(json.dumps(line | {"samples": line["samples"] * 2}) + "\n")
+    assert run(*flags) == 1
+    said = f"{other}: has another answer to question 'q0' than {log}; remove one of the two lines"
+    assert said in capsys.readouterr().err
+    other.unlink()
     for damaged in ({}, {"samples": [{}]}, {"samples": [line["samples"][0] | {"tokens": "x"}]}):
         log.write_text(json.dumps({"question_id": "q0", **damaged}) + "\n")
         assert run(*flags) == 1
@@ -513,6 +522,11 @@ def whole_lines(log: pathlib.Path) -> list[bytes]:
         ),
         (["--gin.Evaluation.sample=2"], 1, "did you mean Evaluation.samples?"),
         (["--model", "nowhere"], 1, "eval: nowhere: there is no such folder"),
+        (["--nli", "localhost:9"], 1, "eval: localhost:9: is not the address of a server"),
+        (
+            ["--nli", "http://127.0.0.1:9", "--model", "tests"],  # before the model is read
+            *(1, "eval: http://127.0.0.1:9/predict: can't be reached: "),
+        ),
         (["--model", "README.md"], 1, "README.md: is a file; expected the folder of a model"),
         (["--questions", "tests"], 1, "tests: is a folder; expected a file"),
     ],

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,11 +20,12 @@ from vocabulary_fixtures import trained
 from gophercite import records
 from gophercite.answering.verification import in_documents, verify
 from gophercite.documents import Document
-from gophercite.model_folders.folder import Model, save_model
+from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question
 from gophercite.records.answers import answer_from_json
+from gophercite.retrieval.index import DocumentIndex
 from tests.long_forms import LONG
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "infer.py"
@@ -150,10 +152,44 @@ def test_a_run_that_is_killed_ends_with_what_one_that_is_not_has(
         assert said.startswith(f"infer: {whole}: the answer to question 'q2' ")
         assert problem in said
     assert whole.read_bytes() == before
+    whole.write_bytes(before + before.splitlines(keepends=True)[3])
+    assert run(command, whole) == 1
+    said = f"infer: {whole}: has two answers to question 'q3'; remove one of the two lines"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    whole.write_bytes(before)
     # A model is asked without the filters of a search.
     third = dataclasses.replace(QUESTIONS[2], question=f"{QUESTIONS[2].question}  -site:a.org")
     records.write(other, [*QUESTIONS[:2], third, *QUESTIONS[3:]])
     assert run(command, whole, "--questions", str(other)) == 0
+
+
+def test_a_changed_index_or_model_is_noticed(
+    command: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions, output = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    model, index = tmp_path / "tiny", tmp_path / "corpus.db"
+    blank = next(each for each in QUESTIONS if each.id == "blank")
+    records.write(questions, [blank])  # is declined, so that nothing is compiled
+    shutil.copytree(command[3], model)
+    with DocumentIndex(index, write=True) as corpus:
+        corpus.add(PAGES)
+    flags = ["--questions", str(questions), "--model", str(model), "--index", str(index)]
+    assert run(command, output, *flags) == 0
+    with DocumentIndex(index, write=True) as corpus:
+        corpus.add(PAGES)  # which it has
+    assert run(command, output, *flags) == 0
+    before = index.read_bytes()
+    with DocumentIndex(index, write=True) as corpus:
+        corpus.add([dataclasses.replace(PAGES[2], text="The mill number 2 burned in 1850.")])
+    capsys.readouterr()
+    assert run(command, output, *flags) == 1
+    assert "was started with index_sha256 = " in capsys.readouterr().err
+    index.write_bytes(before)
+    loaded = load_model(model)
+    others = jax.tree.map(lambda each: each + 1, loaded.params)
+    save_model(model, dataclasses.replace(loaded, params=others))
+    assert run(command, output, *flags) == 1
+    assert "was started with parameters_sha256 = " in capsys.readouterr().err
 
 
 def test_more_devices_than_there_are_are_refused(

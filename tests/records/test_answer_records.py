@@ -167,8 +167,13 @@ def test_answers_from_before_there_were_spans_are_read() -> None:
         ({"spans": [], "start": 0, "end": 26}, "end", "can't be the place of a quote with 27"),
         ({"spans": None}, "start", "is missing"),
         ({"end": 40}, "end", "must be null"),
+        (
+            {"quote": "A [...]  ", "spans": [{"start": 0, "end": 1}, {"start": 9, "end": 10}]},
+            "quote",
+            "has nothing to check before or after an omission",
+        ),
     ],
-    ids=["too many", "half", "elsewhere", "two places", "no span", "none", "an end"],
+    ids=["too many", "half", "elsewhere", "two places", "no span", "none", "an end", "blank"],
 )
 def test_places_that_are_none_of_the_runs_are_refused(
     change: dict[str, Any], field: str, problem: str

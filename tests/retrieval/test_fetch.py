@@ -1,6 +1,7 @@
 """Fetching from real servers on loopback: limits, redirects, robots.txt, addresses."""
 
 import asyncio
+import contextlib
 import dataclasses
 import gzip
 import http.server
@@ -180,6 +181,29 @@ def test_connection_goes_to_the_address_that_was_checked(
     assert server.headers[0]["Host"] == f"rebinding.example:{server.port}"
     found = problem(f"http://rebinding.example:{server.port}/page", settings)
     assert "127.0.0.2, which is not a public address" in found
+
+
+def test_an_address_that_never_answers_keeps_no_page_from_another(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is behind a firewall that drops all of one IP version: a host has both kinds."""
+    real = socket.getaddrinfo
+
+    def both(host: str, port: int, *args: object, **kwargs: object) -> object:
+        hosts = ("127.0.0.2", "127.0.0.1") if host == "both.example" else (host,)
+        return [found for each in hosts for found in real(each, port, *args, **kwargs)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    settings = FetchSettings(allowed_networks=("127.0.0.0/30",), seconds=4, obey_robots=False)
+    url = f"http://both.example:{server.port}/page"
+    with socket.socket() as silent, contextlib.ExitStack() as waiting:
+        silent.bind(("127.0.0.2", server.port))
+        silent.listen(0)
+        for _ in range(3):  # until no further connection is taken
+            each = waiting.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.2", server.port))
+        assert fetch(url, settings).content == HTML.encode()
 
 
 def test_certificates_are_those_of_the_names(

@@ -110,6 +110,15 @@ def test_files_without_a_text_are_told_apart(tmp_path: pathlib.Path, extractor: 
     assert found["locked.pdf"] == ["is encrypted: it opens only with a password"]
 
 
+def test_a_pdf_of_any_name_is_read_as_one(tmp_path: pathlib.Path, extractor: Extractor) -> None:
+    """Its own text is what a reader sees of it; its bytes were quoted."""
+    for name in ("paper.html", "paper.txt", "paper.md"):
+        (tmp_path / name).write_bytes(pdf(words_at("A windmill turns."), title="Mills"))
+    for document in read_files([tmp_path], extractor):
+        assert (document.title, document.text.strip()) == ("Mills", "A windmill turns.")
+        assert document.page_starts == (0,)
+
+
 def test_only_ordinary_files_are_read(tmp_path: pathlib.Path, extractor: Extractor) -> None:
     names = ("pipe.txt", "pipe.jsonl", "pipe.jsonl.gz", "pipe")  # which nobody ever writes to
     for name in names:

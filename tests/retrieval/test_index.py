@@ -108,6 +108,28 @@ def test_update_and_delete(index: DocumentIndex) -> None:
     index.check()
 
 
+def test_equal_digests_are_of_equal_documents(index: DocumentIndex) -> None:
+    digest = index.digest()
+    index.add(PAGES)
+    assert index.digest() == digest
+    found = {digest}
+    pages = Document("p", "Plan", "One. Two.", page_starts=(0, 5))
+    for changed in (
+        dataclasses.replace(CAFE, text="Ein Café."),
+        dataclasses.replace(CAFE, title="Café"),
+        dataclasses.replace(CAFE, url=None),
+        dataclasses.replace(CAFE, retrieved_at="2026-12-01T00:00:00Z"),
+        pages,
+        dataclasses.replace(pages, page_starts=(0, 4)),
+    ):
+        index.add([changed])
+        found.add(index.digest())
+    assert len(found) == 7
+    index.delete("p")
+    index.add([CAFE])
+    assert index.digest() == digest
+
+
 def test_documents_of_an_address(index: DocumentIndex) -> None:
     other = Document("o2", "Ormsby again", "x", ORMSBY.url)
     index.add([other])

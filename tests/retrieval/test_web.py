@@ -155,6 +155,22 @@ def test_searxng_says_that_json_is_off(server: Server) -> None:
     assert len(server.requests) == 1
 
 
+def test_searxng_whose_engines_are_blocked_has_not_found_nothing(
+    server: Server, tmp_path: pathlib.Path
+) -> None:
+    asked = Asked("searxng", server)
+    blocked = [["brave", "timeout"], ["google", "Suspended: CAPTCHA"]]
+    answers = [searxng([]), searxng(page_of(0, 3)), searxng([])]
+    answers[0]["unresponsive_engines"] = answers[2]["unresponsive_engines"] = blocked
+    left = iter(answers)
+    server.answers["/search"] = lambda handler: answer(json.dumps(next(left)))(handler)
+    settings = WebSettings(cache=tmp_path)
+    said = "SearXNG found nothing; without an answer: brave: timeout, google: Suspended: CAPTCHA"
+    assert said in asked.problem(settings)
+    assert list(tmp_path.iterdir()) == []
+    assert len(asked.search("lighthouse", 5, settings)) == 3
+
+
 def test_keys_travel_in_headers_alone(
     server: Server, caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
 ) -> None:
@@ -229,7 +245,9 @@ def test_redirects_are_not_followed(asked: Asked) -> None:
 
 def test_cache(asked: Asked, tmp_path: pathlib.Path) -> None:
     settings = WebSettings(attempts=1, cache=tmp_path / "answers")
-    asked.answers(page_of(0, 10), page_of(10, 10))
+    (url, _, snippet), *others = page_of(0, 10)
+    half = "half an emoji \ud83d"  # where an engine cut its title
+    asked.answers([(url, half, snippet), *others], page_of(10, 10))
     first = asked.search("x", 12, settings)
     asked.server.answers.clear()
     assert asked.search("x", 12, settings) == first
