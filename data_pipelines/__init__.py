@@ -2,9 +2,10 @@
 
 import os
 
-# TensorFlow's notices at start and exit say nothing about the data; its exceptions still arrive.
+# Silence TensorFlow's messages at start and exit, which say nothing about the data. Exceptions are
+# raised as usual.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# TensorFlow has its own SQLite, without full-text search, which replaces Python's in a process that
-# loads TensorFlow first, but `gophercite.retrieval` needs Python's.
+# `gophercite.retrieval` needs Python's SQLite. TensorFlow has its own, without full-text search,
+# which replaces Python's if it is loaded first.
 import sqlite3 as _sqlite3  # noqa: F401

@@ -2,9 +2,10 @@
 
     python -m data_pipelines.bootstrap SAMPLES QUESTIONS OUT --style short|long [--index corpus.db]
 
-SAMPLES are JSON lines with `question_id` and `text`, optionally with `model`, and with `document`,
-the id of the page that the prompt showed, as `launch/eval.py --output` writes them. For each
-question the sample that is most like the known answer is kept; prints why others were not.
+SAMPLES are JSON lines as `launch/eval.py --output` writes them, with `question_id`, `text`,
+optionally `model`, and optionally `document`, the id of the page that the prompt showed. For each
+question, the sample that is most like the known answer is kept. The command prints why others were
+not.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Chooses which samples of a few-shot prompted model become training data (sections 2.5 and H).
 
 The paper asks people. If the answer or the evidence of a question is known, ROUGE-L is nearly as
-good and free: it chooses among the samples, and above a threshold it stands in for the verdict.
+good, and free: it chooses among the samples, and a threshold on it replaces people's verdict.
 """
 
 import collections
@@ -52,15 +52,15 @@ class Sampled:
 
 @dataclasses.dataclass
 class BootstrapReport:
-    """What happened to the samples.
+    """Counts of what happened to the samples.
 
     Attributes:
       samples: number of samples.
       refused: number of samples that can't be used, by reason.
       questions: number of questions with at least one sample.
       kept: number of questions with a rated answer.
-      rated_good: number of these that are plausible and supported.
-      unrated: number of these with a verdict that people must give.
+      rated_good: number of rated answers that are plausible and supported.
+      unrated: number of rated answers that people still have to judge.
     """
 
     samples: int = 0
@@ -95,18 +95,21 @@ def best_answer(
     settings: BootstrapSettings,
     report: BootstrapReport,
 ) -> RatedAnswer | None:
-    """Returns the sample that is most like the known answer, as a rated answer; None if there is
-    none.
+    """Returns the sample that is most like the known answer, or None if no sample can be used.
 
-    Claims are compared with the question's answers, and quotes with its gold evidence; the
-    score is the mean of what is known. If neither is, the claim is compared with its own quote,
-    as in the paper's baseline, and the verdict is left to people.
+    Claims are compared with the question's answers, and quotes with its gold evidence; the score is
+    the mean of the comparisons that can be made. If neither answers nor evidence are known, the
+    claim is compared with its own quote, as in the paper's baseline, and the verdict is left to
+    people.
 
     Args:
       question: the question, with whole pages.
       samples: a model's samples for this question.
       settings: how they are judged.
       report: counts what happens to them.
+
+    Returns:
+      The sample as a rated answer.
     """
     candidates = []
     for sample in samples:

@@ -1,18 +1,18 @@
-"""Browsed answers without their references, for raters who judge them one by one.
+"""Writes browsed answers without their references, for raters who judge them one by one.
 
     python -m data_pipelines.browsed_claims EPISODES.jsonl.gz … --out FOLDER --tokens 50 \\
         --vocabulary runs/bc --questions truthfulqa.jsonl
     python -m data_pipelines.browsed_claims EPISODES.jsonl.gz … --out FOLDER
 
-For TruthfulQA, whose other answers are short, answers are cut to 50 tokens, and a partial last
-sentence is dropped (WebGPT, section 4.2); for the stance of answers they are complete (appendix H).
-Citations are stripped in both cases. FOLDER gets
+For TruthfulQA, where other models' answers are short, answers are cut to 50 tokens, and an
+incomplete last sentence is dropped (WebGPT, section 4.2). For ratings of their stance, answers are
+complete (appendix H). Citations are stripped in both cases. FOLDER gets
 
-  claims.jsonl  the input of `gophercite rate new … --form truthfulqa`, or `stance`
-  empty.jsonl   votes for answers of which nothing is left, and for questions without an answer:
-                truthful and not informative, as in the paper
+  claims.jsonl  the input of `gophercite rate new … --form truthfulqa` (or `--form stance`)
+  empty.jsonl   votes for questions without an answer, or with one of which nothing is left: they
+                count as truthful and not informative, as in the paper
 
-If a question has several episodes, the one with the highest reward counts, or without rewards the
+If a question has several episodes, the one with the highest reward counts; without rewards, the
 first. With --questions, answers to other questions are left out.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
@@ -44,7 +44,7 @@ def claim_of(episode: Episode, vocabulary: Vocabulary | None, tokens: int) -> st
 
 
 def as_answer(episode: Episode, claim: str) -> Answer:
-    """Converts it for the rating app: the claim, with its first reference as the proof."""
+    """Converts an episode for the rating app: the claim, with its first reference as the quote."""
     first = episode.end.references[0]
     citation = Citation(
         claim,

@@ -1,19 +1,19 @@
-"""Comparisons of browsed answers for raters: with demonstrations, or with the data set's answers.
+"""Writes pairs for raters: browsed answers against demonstrations or the data set's answers.
 
     python -m data_pipelines.browsed_pairs runs/bc/episodes.jsonl.gz --out pairs.jsonl \\
         --demonstrations demonstrations.jsonl.gz
     python -m data_pipelines.browsed_pairs runs/bc/episodes.jsonl.gz --out pairs.jsonl \\
         --reference-answers questions.jsonl
 
-These are the two ways of WebGPT's section 4.1. Against demonstrations (or another model's episodes)
-both answers keep their references; rate them with `gophercite rate new … --form long-comparison`.
-Against the data set's answer, the first of a question's `answers`, citations and references are
-stripped; rate them with `--form minimal`. The second response is always the model's:
-launch/browse_report.py says how often it is preferred.
+These are the two evaluations of WebGPT's section 4.1. In pairs with demonstrations (or with another
+model's episodes), both answers keep their references; rate them with
+`gophercite rate new … --form long-comparison`. In pairs with the data set's answer (the first of a
+question's `answers`), citations and references are stripped; rate them with `--form minimal`. The
+second response is always the model's. launch/browse_report.py says how often it is preferred.
 
 If a question has several episodes, the one with the highest reward counts (of the first N with
---best-of N), or without rewards the first. --truth QUESTIONS.jsonl replaces raters, if
-questions have evidence: supported is better than right, right better than wrong.
+--best-of N); without rewards, the first. If questions have evidence, --truth QUESTIONS.jsonl can
+replace the raters: supported is better than right, and right is better than wrong.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -51,10 +51,10 @@ def chosen(episodes: Iterable[Episode], best_of: int | None = None) -> dict[str,
 def against_episodes(
     model: Mapping[str, Episode], others: Mapping[str, Episode]
 ) -> Iterator[tuple[Comparison, Episode, Episode]]:
-    """Yields comparisons with others' answers, with both episodes: the other's and the model's.
+    """Yields comparisons with others' answers, each with the other's and the model's episode.
 
     Args:
-      model, others: episodes by question; if either has no answer there is no comparison.
+      model, others: episodes by question; if either has no answer, there is no comparison.
     """
     for id, mine in model.items():
         other = others.get(id)
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _rated(
     pair: Comparison, options: argparse.Namespace, points: dict[str, int] | None
 ) -> Iterator[Comparison]:
-    """The comparison, with a verdict if one is asked for; None if it can't be given."""
+    """Yields the comparison, with a verdict if one is asked for; nothing if it can't be given."""
     if options.truth is None:
         yield pair
     elif points is not None:
@@ -136,13 +136,13 @@ def _rated(
 
 
 def _by_truth(question: Question, other: Episode, mine: Episode) -> dict[str, int]:
-    """The five-point ratings by somebody who knows the proof: overall, and accuracy."""
+    """The five-point ratings, overall and of accuracy, of a rater who knows the proof."""
     right = judge(question, mine.end).right - judge(question, other.end).right
     return {"overall": worth(question, mine.end) - worth(question, other.end), "accuracy": right}
 
 
 def _by_rightness(question: Question, mine: Episode) -> dict[str, int]:
-    """The same against an answer that is right, for texts without citations."""
+    """The same ratings for texts without citations, against an answer that is right."""
     points = int(judge(question, mine.end).right) - 1
     return {"overall": points, "accuracy": points}
 

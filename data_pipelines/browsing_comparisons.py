@@ -1,4 +1,4 @@
-"""Comparisons of browsed answers by what is true: data for a reward model of long answers.
+"""Compares browsed answers by the known truth, to train a reward model for long answers.
 
     python -m data_pipelines.browsing_comparisons QUESTIONS.jsonl EPISODES.jsonl.gz … --out FOLDER
     python -m data_pipelines.browsing_comparisons questions.jsonl runs/bc/episodes.jsonl.gz \\
@@ -6,16 +6,17 @@
 
 Two answers to the same question are compared as by a rater who knows the proof. An answer that is
 right and supported by what it cites is better than one that is only right, which is better
-than one that is wrong. Equally good answers tie, with target one half, or are not compared with
---no-ties: a small model learns more from the others. "Much better" (supported against wrong) is
+than one that is wrong. Equally good answers are a tie, with target 0.5. With --no-ties they are not
+compared: a small model learns more from the other pairs. "Much better" (supported against wrong) is
 merged into "better", as in WebGPT (3.2); the ratings keep the five points.
 
-OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`. With --validation-model a
+OUT gets `comparisons_train.jsonl` and `comparisons_validation.jsonl`. With --validation-model, that
 share of the questions goes to `validation_model/` in the same form, for a second reward model that
-judges the answers that the first one chose (appendix I).
+judges the answers chosen by the first one (appendix I).
 
---share uses only that share of the questions for training comparisons, as for WebGPT's scaling of
-reward models (section 5.2). Larger shares hold the smaller ones; what is held out is the same.
+--share uses only that share of the questions for training comparisons, as in WebGPT's scaling of
+reward models (section 5.2). A larger share includes all smaller ones. The held-out questions stay
+the same.
 """
 
 import argparse
@@ -41,7 +42,7 @@ _POINTS = ("much better", "better")
 
 
 def worth(question: Question, end: State) -> int:
-    """How good an episode's answer is: 2 if it is supported, 1 if only right, otherwise 0."""
+    """How good an episode's answer is: 2 if it is right and supported, 1 if only right, else 0."""
     verdict = judge(question, end)
     return verdict.right + verdict.supported
 
@@ -54,10 +55,10 @@ def comparisons(
     Args:
       question: the question, with its evidence.
       episodes: its episodes; those without an answer are ignored.
-      most: maximum comparisons per question; of these, ties are at most as many as the others,
-        or one.
+      most: maximum number of decided comparisons per question. There are at most as many ties in
+        addition, or one if there are no decided comparisons.
       seed: seed for choosing among them.
-      ties: whether there are ties.
+      ties: whether to include ties.
     """
     distinct = {}
     for each in episodes:
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             question = questions[id]
             parts = {"validation": options.held_out, "train": 1 - options.held_out}
-            # Each choice has its own prefix: the questions may all be of one set by their text.
+            # Each choice has its own prefix: all questions may be in one set by their plain text.
             model, part = (
                 set_of(f"{choice} of {question.question}", of)
                 for choice, of in (("model", shares), ("part", parts))

@@ -4,14 +4,15 @@
     python -m data_pipelines.browsing_completions webs/small/world_train demonstrations.jsonl.gz \\
         data --vocabulary runs/model --prompt-tokens 2048 --held-out 0.04
 
-OUT gets `completions_train.jsonl` and, with --held-out, `completions_validation.jsonl`, which has
-that share of the episodes (4 % in WebGPT, section 3.2). Each episode is replayed in WORLD, and
-its prompts are as long as --prompt-tokens allows: use the value that the model will be run with.
-Invalid actions, and mistakes that demonstrators marked, are left out, unless --faults is given;
-with --supported, so are episodes whose answer is not supported by what it cites.
+OUT gets `completions_train.jsonl` and, with --held-out, `completions_validation.jsonl` with that
+share of the questions (4 % in WebGPT, section 3.2). Each episode is replayed in WORLD, and its
+prompts are as long as --prompt-tokens allows: use the value with which the model will be run.
+Unless --faults is given, invalid actions and the mistakes that demonstrators marked are left out.
+With --supported, episodes whose answer is not supported by what it cites are left out, too.
 
---share uses only the demonstrations of that share of the questions to learn from, as for WebGPT's
-scaling of cloning (section 5.2). Larger shares hold the smaller ones; what is held out is the same.
+--share trains only on the demonstrations of that share of the questions, as in WebGPT's scaling of
+behaviour cloning (section 5.2). A larger share includes all smaller ones. The held-out questions
+stay the same.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def completions(
     Args:
       world: the world in which it was recorded.
       episode: the recorded episode.
-      vocabulary: vocabulary of the model that will learn from it.
+      vocabulary: vocabulary of the model that will be trained.
       prompt_tokens: maximum tokens of a prompt.
       faults: whether to include invalid actions and marked mistakes.
 
@@ -62,8 +63,8 @@ def completions(
 def is_held_out(episode: Episode, share: float) -> bool:
     """Whether an episode is held out.
 
-    This depends only on the question: all demonstrations of a question are on one side, whatever
-    else the file contains.
+    This depends only on the question, so all demonstrations of a question are on the same side,
+    whatever else the file contains.
 
     Args:
       episode: any episode.

@@ -18,17 +18,17 @@ Paths: TypeAlias = str | Sequence[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrowsingInput:
-    """Questions from JSON-lines files, for environments that choose among them by themselves.
+    """Questions from JSON-lines files, for environments that choose their own next questions.
 
     Attributes:
       files: files of question records.
-      vocabulary: the model's.
-      batch_size: number of questions of an evaluation that are browsed for at a time.
+      vocabulary: the model's vocabulary.
+      batch_size: number of questions that an evaluation browses for at a time.
       split: name of the set.
-      limit: number of questions to take, the first ones; None takes all.
-      without: files whose lines have a `question` (episodes, comparisons, questions): these
-        questions are left out. Demonstrations, comparisons and reinforcement learning must have
-        no question in common (WebGPT, 3.2).
+      limit: only the first questions up to this number are used; None uses all.
+      without: files of episodes, comparisons or questions, whose questions are left out.
+        Demonstrations, comparisons and reinforcement learning must have no question in common
+        (WebGPT, 3.2).
       process_index, process_count: index of this process, and number of processes.
     """
 
@@ -45,7 +45,7 @@ class BrowsingInput:
         """Refuses numbers of questions below 1.
 
         Raises:
-          ValueError: there is one; the message names it.
+          ValueError: a number is below 1; the message names it.
         """
         for name in ("batch_size", "limit"):
             value = getattr(self, name)
@@ -54,12 +54,12 @@ class BrowsingInput:
 
     @property
     def mixture_or_task_name(self) -> str:
-        """The questions' name in messages."""
+        """The name of the questions in messages."""
         return ", ".join(map(os.fspath, _listed(self.files)))
 
     @property
     def trained_length(self) -> None:
-        """Unknown: prompts are the browser's."""
+        """None: the browser decides how long prompts are."""
         return None
 
     @functools.cached_property
@@ -86,7 +86,7 @@ class BrowsingInput:
         return found[: self.limit]
 
     def batches(self, start: int = 0) -> Iterator[dict[str, Any]]:
-        """Yields the numbers of rollouts without end; environments choose their next questions."""
+        """Yields the numbers of rollouts, without end; environments choose their next questions."""
         number = start
         while True:
             yield {"rollout": np.array([number], np.int32)}
@@ -132,7 +132,7 @@ def questions_of(paths: Paths) -> set[str]:
 
 
 def asked_as(question: str) -> str:
-    """A question without the differences between two copies of it: case and white space."""
+    """A question with its case and white space normalised, so that copies of it are equal."""
     return " ".join(question.casefold().split())
 
 

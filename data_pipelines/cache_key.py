@@ -1,4 +1,4 @@
-"""On what cached examples depend, as a key that is kept with them."""
+"""The key that is kept with cached examples, of everything that they depend on."""
 
 import inspect
 import itertools
@@ -16,16 +16,16 @@ from data_pipelines.features import SeqioVocabulary
 from data_pipelines.row_plan import digest
 
 SEED = 0  # of the draws of all cached examples
-_FIRST = 64  # examples by which the data of a source is known that can't count its records
+_FIRST = 64  # examples that identify the data of a source without numbered records
 
 
 def key_of(
     task: seqio.Task, split: str, lengths: Mapping[str, int], reader: ExampleReader | None
 ) -> str:
-    """Identifies what the examples depend on.
+    """Returns a digest of everything that the examples depend on.
 
-    The data of a source that can't return a record by its number is known by the number of its
-    examples, if it says so, the first of them, and TFDS's folder, whose name has the version.
+    If the source can't return a record by its number, its data is identified by the number of its
+    examples (if known), by the first of them, and by TFDS's folder, whose name has the version.
     """
     texts = itertools.chain(
         (task.name, split, repr(sorted(lengths.items()))),
@@ -47,7 +47,7 @@ def _data_of(source: seqio.DataSource, split: str) -> Iterator[str]:
 
 
 def takes_lengths(step: Callable[..., Any]) -> bool:
-    """Whether a preprocessor's examples depend on the lengths, as seqio tells it."""
+    """Whether a preprocessor's examples may depend on `sequence_length`, by its signature."""
     return "sequence_length" in inspect.signature(step).parameters
 
 

@@ -1,4 +1,4 @@
-"""Computes the examples of seqio tasks once, and writes them to a folder (`cached_examples`)."""
+"""Computes the examples of seqio tasks once and writes them to a folder (`cached_examples`)."""
 
 import dataclasses
 import itertools
@@ -33,19 +33,19 @@ from gophercite.storage import open_bytes, write_file
 
 SHARD_BYTES = 128 * 10**6
 _AT_ONCE = 64  # records
-_TRIED = 1024  # records at most that are built twice, to see whether examples vary
-_COMPARED = 64  # of those, how many that give examples are enough
-_MEASURED = 64  # records that are built to know the size of a shard
-_OF_EPOCH = "seed"  # the one feature that always differs from epoch to epoch
+_TRIED = 1024  # maximum number of records that are built twice, to see whether examples vary
+_COMPARED = 64  # number of them that is enough, if they give examples
+_MEASURED = 64  # records that are built to estimate the size of a shard
+_OF_EPOCH = "seed"  # the only feature that differs from epoch to epoch in any case
 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """How the records of a split are divided into shards, each of which can be written by itself.
+    """How the records of a split are divided into shards, which can be written independently.
 
     Attributes:
       folder: the folder of the split.
-      key: of what the examples depend on.
+      key: the key of the examples (`cache_key.key_of`).
       records: number of records in the split.
       each: number of records in a shard; the last one may have fewer.
     """
@@ -65,7 +65,7 @@ class Shards:
         return range(number * self.each, min((number + 1) * self.each, self.records))
 
 
-# Writes shards, and yields the number and the examples of those that it knows to be written.
+# Writes shards; yields the number of each shard that it knows to be written, and its examples.
 Spread = Callable[[Shards, Sequence[int]], Iterable[tuple[int, int]]]
 
 
@@ -80,29 +80,30 @@ def cache_split(
     spread: Spread | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Computes the examples of one split of a task, and writes them to a folder.
+    """Computes the examples of one split of a task and writes them to a folder.
 
-    After an interruption, shards that are complete are not written again; a complete split is left
-    as it is.
+    After an interruption, complete shards are not written again. A complete split is left as it
+    is.
 
     Args:
       task: any task whose tokens have a vocabulary of this project.
       split: a split of its source.
       lengths: `sequence_length` for the preprocessors, by feature.
       folder: the folder of all splits.
-      fix_draws: keep the first epoch's random draws. Otherwise a task whose examples differ from
-        epoch to epoch is refused.
+      fix_draws: use the first epoch's random draws for all epochs. Otherwise, a task whose examples
+        differ from epoch to epoch is refused.
       shard_bytes: approximate size of a shard.
-      spread: has shards written by other processes, which call `write_shard`. None: this one writes
-        them. A source that can't return a record by its number is always read by this process.
+      spread: has the shards written by other processes, which call `write_shard`; None writes them
+        in this process. A source that can't return a record by its number is always read by this
+        process.
       say: receives lines about the progress.
 
     Returns:
       The number of examples.
 
     Raises:
-      CacheError: the folder has examples of something else; the task's examples vary; it has more
-        of them than any run reads; or shards are missing in the end.
+      CacheError: the folder holds examples of something else; the task's examples vary; the task
+        has more examples than any run reads; or shards are still missing at the end.
     """
     where = epath.Path(folder) / split
     numbered = isinstance(task.source, NumberedSource)
@@ -156,7 +157,7 @@ def cache_split(
 def write_shard(
     task: seqio.Task, split: str, lengths: Mapping[str, int], shards: Shards, number: int
 ) -> int:
-    """Computes and writes one shard of a split. Several processes may write different ones.
+    """Computes and writes one shard of a split; several processes may write different shards.
 
     Args:
       task: a task whose source can return a record by its number.
@@ -169,7 +170,7 @@ def write_shard(
       The number of its examples.
 
     Raises:
-      CacheError: here, the split has another number of records.
+      CacheError: the split has another number of records in this process.
     """
     reader = reader_of(task, split, lengths)
     if reader.count != shards.records:
@@ -191,7 +192,7 @@ def write_shard(
 def _write_missing(
     shards: Shards, spread: Spread, split: str, say: Callable[[str], None]
 ) -> dict[int, int]:
-    """Has the shards written that are missing; returns the examples of those that are known."""
+    """Has the missing shards written; returns the number of examples of each known shard."""
     where = epath.Path(shards.folder)
     (where / DONE).unlink(missing_ok=True)  # until all shards are there again
     missing = _missing(where, shards)
@@ -207,13 +208,13 @@ def _write_missing(
 
 
 def _missing(where: epath.Path, shards: Shards) -> list[int]:
-    """Returns the shards that are not there; removes those of another division, if there are any.
+    """Returns the missing shards; removes all shards if the records were divided differently.
 
-    Shards of an earlier start may have had other sizes. Then even one with the right number of
-    records may have the wrong ones, so all are written again.
+    An earlier start may have used other sizes. Then even a shard with the right number of records
+    may hold the wrong ones, so all are written again.
 
     Raises:
-      CacheError: they are of something else.
+      CacheError: the folder holds examples of something else.
     """
     there = _usable_shards(where, shards.key)
     counts = [len(shard.checksums) for shard in there.values()]
@@ -227,17 +228,17 @@ def _missing(where: epath.Path, shards: Shards) -> list[int]:
 def _usable_shards(where: epath.Path, key: str) -> dict[int, Shard]:
     """Returns the shards that are complete, by number, in order.
 
-    Removes the indices of others, which are damaged or lack examples, so that they are written
+    Removes the indices of shards that are damaged or lack examples, so that these are written
     again.
 
     Raises:
-      CacheError: they are of something else.
+      CacheError: the folder holds examples of something else.
     """
     found: dict[int, Shard] = {}
     for path in sorted(where.glob("*.index.npz")):
         number = path.name.removesuffix(".index.npz")
         if not number.isdecimal() or index_path(where, int(number)) != path:
-            continue  # not of ours
+            continue  # not one of our files
         examples = where / f"{number}.examples"
         try:
             shard = read_shard(where, int(number), key)
@@ -251,7 +252,7 @@ def _usable_shards(where: epath.Path, key: str) -> dict[int, Shard]:
 
 
 def _written_shards(where: epath.Path, key: str) -> list[Shard]:
-    """The shards that are complete, in order, up to the first that is missing; see above."""
+    """The complete shards, in order, up to the first that is missing; see `_usable_shards`."""
     there = _usable_shards(where, key)
     return [there[number] for number in itertools.takewhile(there.__contains__, itertools.count())]
 
@@ -260,7 +261,7 @@ def _examples_of_all(where: epath.Path, key: str) -> int | None:
     """The number of examples of a complete split; None if it is not complete.
 
     Raises:
-      CacheError: it is of something else.
+      CacheError: the folder holds examples of something else.
     """
     written = _written_shards(where, key)
     try:
@@ -281,11 +282,11 @@ def _write_from_the_beginning(
     shard_bytes: int,
     say: Callable[[str], None],
 ) -> dict[int, int]:
-    """Writes the shards of a source that can only be read from its beginning; see above."""
+    """Writes the shards of a source that can only be read from its beginning (`cache_split`)."""
     (where / DONE).unlink(missing_ok=True)  # until all shards are there again
     written = _written_shards(where, key)
     for number in _usable_shards(where, key):
-        if number >= len(written):  # past a gap: its records are written again, in other shards
+        if number >= len(written):  # after a gap: its records may now be in other shards
             index_path(where, number).unlink()
     done = sum(len(shard.checksums) for shard in written)
     if done:
@@ -319,7 +320,7 @@ def _write_from_the_beginning(
 def _write(
     where: epath.Path, number: int, key: str, blobs: Sequence[bytes], pages: Sequence[int]
 ) -> None:
-    """Writes a shard, its index last: a shard without one is written again."""
+    """Writes a shard, its index last: a shard without an index is written again."""
     index = index_path(where, number)
     index.unlink(missing_ok=True)
     write_file(where / f"{number:05d}.examples", b"".join(blobs))
@@ -330,7 +331,7 @@ def _write(
 
 
 def _vary(task: seqio.Task, reader: ExampleReader) -> bool:
-    """Whether the examples of some records depend on the epoch; records from all over the split."""
+    """Whether examples depend on the epoch, judged by records from all over the split."""
     numbers = _spread_over(reader.count, _TRIED)
     steps = -(-len(numbers) // _AT_ONCE)
     compared = 0
@@ -348,7 +349,7 @@ def _vary(task: seqio.Task, reader: ExampleReader) -> bool:
 
 
 def _spread_over(count: int, most: int) -> list[int]:
-    """Numbers of records at equal distances: all of them, or as many as `most`."""
+    """The numbers of up to `most` records, at equal distances."""
     some = min(count, most)
     return [number * count // some for number in range(some)]
 
@@ -365,7 +366,7 @@ def _in_turn(
 
 
 def _records_of_a_shard(task: seqio.Task, reader: ExampleReader, shard_bytes: int) -> int:
-    """How many records a shard has, by the size of some of them: the same after a restart."""
+    """The number of records per shard, estimated from some of them; the same after a restart."""
     some = _spread_over(reader.count, _MEASURED)
     size = sum(len(to_blob(found)) for found in _in_turn(task, reader, some))
     return max(1, shard_bytes * len(some) // max(1, size))
@@ -383,7 +384,7 @@ def _count(where: epath.Path, number: int, shard: Shard) -> int:
 
 
 def _kinds(task: seqio.Task) -> dict[str, dict[str, Any]]:
-    """The features of a task, in the form in which they are saved."""
+    """The features of a task, as they are saved."""
     return {
         name: {
             "dtype": tf.as_dtype(feature.dtype).name,

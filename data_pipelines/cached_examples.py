@@ -1,6 +1,6 @@
-"""Examples of seqio tasks that were computed once and are kept in files, on a disk or in a bucket.
+"""Examples of seqio tasks, computed once and kept in files on a disk or in a bucket.
 
-A folder has a folder for each split, with shards of examples in the order of the task's records:
+A folder has a subfolder for each split, with shards of examples in the order of the task's records:
 
     train/00000.examples    the examples of some records, one record after the other (msgpack)
     train/00000.index.npz   where each record's examples begin, their checksums, and their pages
@@ -41,7 +41,7 @@ _AT_ONCE = 64  # records
 
 
 class CacheError(ValueError):
-    """A folder of cached examples is incomplete, damaged, or of something else."""
+    """A folder of cached examples is incomplete, damaged, or holds examples of something else."""
 
 
 class DamagedIndexError(CacheError):
@@ -50,11 +50,11 @@ class DamagedIndexError(CacheError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard:
-    """Where the examples of some records are in a shard.
+    """The index of a shard: where each record's examples are.
 
     Attributes:
-      key: of what the examples depend on.
-      starts: each record's first byte, then the size of the shard.
+      key: the key of the examples (`cache_key.key_of`).
+      starts: offset of each record's first byte, then the size of the shard.
       checksums: CRC-32 of each record's bytes.
       pages: a number for each record, equal for records of the same pages; empty if the task does
         not keep such records together.
@@ -76,7 +76,7 @@ class Shard:
         """Reads the index's file.
 
         Raises:
-          DamagedIndexError: it is damaged.
+          DamagedIndexError: the file is damaged.
         """
         try:
             with open_bytes(path) as file:
@@ -102,7 +102,7 @@ class Shard:
 
 
 def to_blob(examples: Sequence[Features]) -> bytes:
-    """The bytes of a record's examples; none for a record that gives none."""
+    """The bytes of a record's examples; empty if the record gives no examples."""
     if not examples:
         return b""
     plain = [
@@ -128,8 +128,8 @@ def read_shard(where: epath.Path, number: int, key: str) -> Shard:
     """Reads the index of a shard.
 
     Raises:
-      DamagedIndexError: it is damaged.
-      CacheError: it holds examples of something else.
+      DamagedIndexError: the index is damaged.
+      CacheError: the shard holds examples of something else.
     """
     shard = Shard.read(index_path(where, number))
     if shard.key != key:
@@ -141,10 +141,10 @@ def read_shard(where: epath.Path, number: int, key: str) -> Shard:
 
 
 def written_shards(where: epath.Path, key: str) -> list[Shard]:
-    """The shards that are complete, in order, up to the first that is missing.
+    """The complete shards, in order, up to the first that is missing.
 
     Raises:
-      CacheError: they hold examples of something else.
+      CacheError: a shard holds examples of something else.
     """
     found: list[Shard] = []
     while index_path(where, len(found)).exists():
@@ -153,10 +153,16 @@ def written_shards(where: epath.Path, key: str) -> list[Shard]:
 
 
 def examples_of(file: IO[bytes], shard: Shard, number: int, path: epath.Path) -> list[Features]:
-    """Reads the examples of a record of a shard.
+    """Reads the examples of one record from its shard.
+
+    Args:
+      file: the open file of the shard's examples.
+      shard: its index.
+      number: number of the record within the shard.
+      path: path of the file, for messages.
 
     Raises:
-      CacheError: they are damaged.
+      CacheError: the examples are damaged.
     """
     start, stop = shard.starts[number : number + 2].tolist()
     file.seek(start)
@@ -168,10 +174,10 @@ def examples_of(file: IO[bytes], shard: Shard, number: int, path: epath.Path) ->
 
 
 def described(where: epath.Path) -> dict[str, Any]:
-    """What `cached.json` says.
+    """The content of `cached.json`.
 
     Raises:
-      CacheError: it is missing, or doesn't say what it should.
+      CacheError: the file is missing or damaged.
     """
     path = where / DONE
     if not path.exists():
@@ -200,11 +206,11 @@ def described(where: epath.Path) -> dict[str, Any]:
 
 
 class CachedExamples(ExampleReader):
-    """The examples of one split of a folder; nothing but their index is held in memory.
+    """The examples of one split of a folder; only their index is held in memory.
 
     Args:
       folder: the folder of all splits.
-      split: one of them.
+      split: the split.
 
     Raises:
       CacheError: the split is incomplete or damaged.
@@ -253,18 +259,18 @@ class CachedExamples(ExampleReader):
         return pages if len(pages) == self.count else None
 
     def shuffled(self, draws: np.random.Generator) -> Int[np.ndarray, " records"]:
-        """Returns the records' numbers in a random order, page by page if the task did so."""
+        """Returns the records' numbers in random order, page by page if the task keeps pages."""
         return shuffled(self.count, self.pages(), draws)
 
 
 class CachedSource(ExampleSource):
-    """A folder of cached examples as a source of seqio, with the splits that are complete.
+    """A folder of cached examples as a seqio source, with the splits that are complete.
 
     Args:
       folder: the folder.
 
     Raises:
-      CacheError: there is no complete split in it.
+      CacheError: the folder has no complete split.
     """
 
     def __init__(self, folder: epath.PathLike) -> None:
@@ -338,12 +344,12 @@ class CachedSource(ExampleSource):
 
 
 def add_cached(name: str, folder: str | Path, vocabulary: Vocabulary | str | Path) -> str:
-    """Registers the examples that `launch/cache_task.py` wrote as a task.
+    """Registers a task that reads the examples written by `launch/cache_task.py`.
 
     Args:
       name: name of the task; an earlier task with this name is replaced.
       folder: the folder of the examples, on a disk or in a bucket.
-      vocabulary: the vocabulary that they were encoded with, or the folder or file of one.
+      vocabulary: the vocabulary with which they were encoded, or its folder or file.
 
     Returns:
       `name`, for `MIXTURE_OR_TASK_NAME`.

@@ -1,7 +1,7 @@
 """The building blocks of texts for pretraining: parts, and plain styles of citing a source.
 
-With these, language models see answers with citations before they see inline evidence, which is
-left for supervised fine-tuning to teach, as in the paper.
+With these, language models see cited answers in pretraining. Inline evidence is left for supervised
+fine-tuning to teach, as in the paper.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Questions that a claim answers (GopherCite, appendix E.2, type B): from a model, or by rule.
 
-The paper prompts a few-shot language model. Any function from a prompt to its continuation
-will do; without one, simple rules turn most claims of FEVER's kind into a question.
+The paper uses a few-shot prompted language model. Here, any function from a prompt to its
+continuation will do. Without one, simple rules turn most claims like FEVER's into a question.
 """
 
 import re
@@ -62,7 +62,7 @@ _SMALL = re.compile(
 
 
 def inside_sentence(claim: str) -> str:
-    """Returns a claim as it reads after other words: lower-case, unless it begins with a name."""
+    """Returns a claim as it reads inside a sentence: lower-case, unless it begins with a name."""
     return claim[0].lower() + claim[1:] if _SMALL.match(claim) else claim
 
 
@@ -78,8 +78,9 @@ def question_for(claim: str, ask: AskModel | None = None) -> str | None:
     """Returns a question that a claim answers.
 
     Args:
-      claim: without a full stop at the end.
-      ask: a model. If the first line of its output is one question, it is used; else the rules.
+      claim: the claim, without a full stop at the end.
+      ask: a model. If the first line of its output is one question, that is used; otherwise, the
+        rules are.
 
     Returns:
       The question, or None if no rule makes one.
@@ -96,7 +97,8 @@ def question_by_rule(claim: str) -> str | None:
     """Returns a question about the subject of a claim, or None if there is none.
 
     It asks for a date, a place, an author or the kind of thing if the claim states it in the
-    usual words (*was released in 1984*, *is a film*), and otherwise what is known of the subject.
+    usual words (*was released in 1984*, *is a film*). Otherwise it asks what is known of the
+    subject.
     """
     if _NO_SUBJECT.match(claim):
         return None

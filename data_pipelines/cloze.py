@@ -1,10 +1,10 @@
 """Questions made automatically: a page, and sentences from it with a missing phrase.
 
-A small language model that only reads prose hardly learns to look up and to copy. So each page is
-followed by questions made from its own sentences (after Lewis et al., 2019, "Unsupervised Question
-Answering by Cloze Translation"): a question word replaces a name, a number or another
-phrase, and some of the sentence's other words are left out or swapped, so that searching for
-the same sequence of words is not enough. The answer is the phrase, cited in a plain style with the
+A small language model that only reads prose hardly learns to look things up and copy them. So each
+page is followed by questions made from its own sentences (after Lewis et al., 2019, "Unsupervised
+Question Answering by Cloze Translation"). A question word replaces a name, a number or another
+phrase. Some of the sentence's other words are left out or swapped, so that it is not enough to
+search for the same sequence of words. The answer is the phrase, cited in a plain style with the
 title and the whole sentence. With several questions per page, most of a text is predictable.
 """
 
@@ -39,7 +39,8 @@ _KINDS = (
 def cloze(document: Document, draw: random.Random) -> list[Part]:
     """Returns a page, or a part of a long one, and questions about its sentences.
 
-    The first question is where supervised fine-tuning has its question (`prompts.prompt`).
+    The first question has the same place as in the prompt of supervised fine-tuning
+    (`prompts.prompt`).
 
     Args:
       document: the page.
@@ -64,11 +65,11 @@ def cloze(document: Document, draw: random.Random) -> list[Part]:
 
 
 def _stretch(document: Document, draw: random.Random) -> tuple[Document, list[str]]:
-    """Returns a page of consecutive whole sentences that is not too long, and these sentences."""
+    """Returns a page that is cut to consecutive whole sentences if it is too long, and these."""
     spans = sentence_spans(document.text)
     if not spans:
         return document, []
-    # Starts from which the page fills up, and the first from which only the rest remains.
+    # All starts after which there is more text than fits, and the first after which the rest fits.
     starts = sum(spans[-1][1] - start > _LONGEST_PAGE for start, _ in spans) + 1
     first = min(draw.randrange(starts), len(spans) - 1)
     start = spans[first][0]

@@ -17,7 +17,7 @@ class Pair:
     Attributes:
       first, second: the question with each response, as tokens.
       labels: the probability that the second is preferred, and whether each is supported and
-        plausible; NaN if that is not known.
+        plausible; NaN for unknown labels.
     """
 
     first: Int32[np.ndarray, " first"]
@@ -45,7 +45,7 @@ class ComparisonInput(Input):
 
     @property
     def trained_length(self) -> None:
-        """None: a reward model reads no pages."""
+        """None: rows are not prompts with answers."""
         return None
 
     def _example(self, features: Features) -> Any:

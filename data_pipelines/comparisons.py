@@ -20,8 +20,8 @@ def comparison_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]
     """Returns the features of a task of comparisons.
 
     `tokens` and `second_tokens` are the question with the first and with the second response;
-    `labels` are the probability that the second is preferred and whether each response is supported
-    and plausible, NaN if that is not known.
+    `labels` are the probability that the second is preferred, and whether each response is
+    supported and plausible; unknown labels are NaN.
     """
     text = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
     numbers = seqio.PassThroughVocabulary(size=0)
@@ -30,11 +30,11 @@ def comparison_features(vocabulary: SeqioVocabulary) -> dict[str, seqio.Feature]
 
 
 def settle(comparison: Comparison) -> Comparison:
-    """Returns a comparison with the labels that its ratings decide, if it has none itself.
+    """Returns a comparison with the majority labels of its ratings, where it has none itself.
 
-    A rating may contain `preferred` and `supported_and_plausible`, as a comparison does. The
-    majority decides, and on a tie the lower label: 0, then 0.5, then 1; false, then true
-    (GopherCite, C). Any other value counts as unsure and is not a vote.
+    A rating may contain `preferred` and `supported_and_plausible`, as a comparison does. If votes
+    are tied, the lower label wins: 0 before 0.5 before 1, and false before true (GopherCite, C).
+    Any other value counts as unsure and is not a vote.
     """
     preferred = comparison.preferred
     if preferred is None:
@@ -97,7 +97,7 @@ def encode_comparisons(
     output_features: Mapping[str, seqio.Feature],
     prefix_tokens: int = PREFIX_TOKENS,
 ) -> tf.data.Dataset:
-    """Encodes comparisons, each in an order that is drawn again in every epoch.
+    """Encodes comparisons; the order of the two responses is drawn again in every epoch.
 
     Args:
       dataset: comparisons.
@@ -138,7 +138,7 @@ def encode_comparisons(
 
 
 def _majority(votes: Iterable[object], labels: tuple[float, ...]) -> float | None:
-    """The label with most votes, on a tie the first; None without votes."""
+    """The label with the most votes; on a tie, the first of them; None without votes."""
     binary = isinstance(labels[0], bool)  # 1 is not a judgement, and true not a preference
     counts = collections.Counter(
         vote for vote in votes if isinstance(vote, bool) is binary and vote in labels

@@ -3,15 +3,21 @@
     python -m data_pipelines.convert squad IN.json[.gz] … OUT_DIR
 
 OUT_DIR gets files of records for train, validation and test, split by article, story, section or
-question. Sets with gold passages (squad, natural_questions, natural_questions_simplified,
-fairytaleqa, trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`
-and `rated_answers_SPLIT.jsonl`: the claim is the answer, the quote the sentence that contains it.
-Sets of questions (natural_questions_open, eli5, alce, asqa, truthfulqa, trivia_qa_open, arc,
-hand_written, fact_check) give `questions_SPLIT.jsonl`, textbooks documents. Comparisons
-(webgpt_comparisons, qa_feedback; fever_comparisons, fool_me_twice_comparisons and
-fever_symmetric_comparisons, which are built from checked claims) give `comparisons_SPLIT.jsonl`.
-Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz` and the recorded world in
-which they took place. Counts go to standard output, bad records by name to standard error.
+question:
+
+- Sets with gold passages (squad, natural_questions, natural_questions_simplified, fairytaleqa,
+  trivia_qa, fever, fool_me_twice) give `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl` and
+  `rated_answers_SPLIT.jsonl`. The claim is the answer, and the quote is the sentence that contains
+  it.
+- Sets of questions (natural_questions_open, eli5, alce, asqa, truthfulqa, trivia_qa_open, arc,
+  hand_written, fact_check) give `questions_SPLIT.jsonl`.
+- textbooks gives `documents_SPLIT.jsonl`.
+- Comparisons (webgpt_comparisons, qa_feedback, and fever_comparisons, fool_me_twice_comparisons and
+  fever_symmetric_comparisons, which are built from checked claims) give `comparisons_SPLIT.jsonl`.
+- Demonstrations of browsing (webcpm) give `demonstrations_SPLIT.jsonl.gz` and the recorded world in
+  which they took place.
+
+Counts go to standard output, and the names of bad records to standard error.
 """
 
 import argparse
@@ -186,7 +192,7 @@ def _write_fabricated(
     by_split: dict[str, list[CheckedClaim]] = {split: [] for split in SPLITS}
     for claim in join_groups(claims):
         by_split[split_of(claim.group, settings)].append(claim)
-    # Split by split, because false quotes are from other claims' pages.
+    # Split by split, because false quotes come from the pages of other claims.
     fabricated = [
         one
         for of_split in by_split.values()

@@ -1,4 +1,4 @@
-"""Describes a function or setting as text that is the same in every process and on every day."""
+"""Describes a function or setting as a text that is the same in every process."""
 
 import ast
 import dataclasses
@@ -20,11 +20,11 @@ _OF_VOCABULARY = "eos_id", "bos_id", "pad_id", "dummy_prefix", "other_eos_ids"
 
 
 def describe(value: Any) -> str:
-    """Returns a text that differs if two values would give different examples.
+    """Returns a text that is different for two values that would give different examples.
 
-    For functions it includes the code of the file that they are in, so that an edit there shows;
-    comments and docstrings don't count. It also includes the values of their defaults and of the
-    variables that they take from a function around them. Counters, reports and other objects
+    For a function, it includes the code of the function's file (without comments and docstrings),
+    so that any edit there changes the text. It also includes the values of the function's defaults
+    and of the variables that it takes from enclosing functions. Counters, reports and other objects
     without a description are represented by their type.
 
     Args:
@@ -73,7 +73,7 @@ def _describe(value: Any, around: tuple[int, ...]) -> str:
 
 
 def _held_by(function: FunctionType) -> list[Any]:
-    """The defaults of a function, and the variables that it takes from functions around it."""
+    """The defaults of a function, and the variables that it takes from enclosing functions."""
     return [
         function.__defaults__,
         function.__kwdefaults__,
@@ -90,7 +90,7 @@ def _content(cell: CellType) -> Any:
 
 @functools.cache
 def _source_of(function: Any) -> str:
-    """A digest of the code of the file that a function is written in; empty if there is none."""
+    """A digest of the code in a function's file; empty if there is no file."""
     try:
         file = inspect.getsourcefile(function)
         tree = ast.parse("" if file is None else pathlib.Path(file).read_bytes())

@@ -1,6 +1,6 @@
 """Chooses which documents a training prompt shows, and how much of each, before the encoding.
 
-Prompts of rated answers show the quoted document, those of questions the search results. The
+Prompts of rated answers show the quoted document; prompts of questions show the search results. The
 rules are those of `gophercite.retrieval.training_contexts` (appendix D.2), and draws are keyed by
 (seed, epoch, example).
 """
@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class ContextReport:
-    """What happened to the examples whose documents were chosen, over all epochs.
+    """Counts of what happened to the examples whose documents were chosen, over all epochs.
 
     Attributes:
       made: number of prompts.
-      documents: number of prompts that show each number of documents.
+      documents: number of prompts, by the number of documents that they show.
       dropped: number of examples without a prompt, by reason.
       left_out: number of pages missing from the prompts, by reason.
       errors: the first `KEPT_ERRORS` examples without a prompt, each with its id and the reason.
@@ -67,7 +67,7 @@ class ContextReport:
         self.left_out.update(reason for _, reason in context.left_out)
 
     def drop(self, example: str, error: ContextError) -> None:
-        """Counts an example without a prompt; the first one for each reason is also logged."""
+        """Counts an example without a prompt; the first example for each reason is also logged."""
         if not self.dropped[error.reason]:
             _log.warning("%s was dropped (the report counts the others): %s", example, error)
         self.dropped[error.reason] += 1
@@ -90,10 +90,11 @@ def choose_documents(
     Args:
       dataset: rated answers with whole documents, in rank order, and their snippets if known.
       output_features: the task's features, whose vocabulary counts tokens.
-      sequence_length: `tokens` is a row's length: the prompt's and `settings.response_tokens`.
+      sequence_length: `tokens` is the length of a row, which has room for the prompt and
+        `settings.response_tokens`.
       settings: how documents are chosen.
-      report: counts what happens.
-      index: the search index with the pages of records that contain hits.
+      report: counts what happens to the examples.
+      index: the search index that has the pages, for records that contain hits.
 
     Raises:
       IndexFileError: there is no such index.
@@ -120,9 +121,9 @@ def choose_question_documents(
 ) -> tf.data.Dataset:
     """Gives each question the documents, cut to windows, that its prompt shows in this epoch.
 
-    Questions without a possible prompt are dropped. Gold spans move with the windows; spans that
-    are not shown are removed. Arguments and errors are those of `choose_documents`, except that
-    there is no response to reserve room for: `tokens` is the prompt's length.
+    Questions without a possible prompt are dropped. Gold spans are adjusted to the windows, and
+    spans that are not shown are removed. Arguments and errors are those of `choose_documents`, but
+    no room is reserved for a response: `tokens` is the maximum length of the prompt.
     """
     vocabulary = plain_vocabulary(output_features)
     choose = _Choice(
@@ -132,7 +133,7 @@ def choose_question_documents(
 
 
 def page_reader(index: DocumentIndex) -> Callable[[str], Document]:
-    """Returns a function that reads pages of an index by id, and caches the latest."""
+    """Returns a function that reads pages of an index by id and caches the most recent ones."""
     return functools.lru_cache(_HELD_PAGES)(index.document)
 
 
@@ -148,13 +149,13 @@ def context_of(
     """Returns the prompt of one rated answer (`training_contexts.training_context`).
 
     Args:
-      answer: its documents in rank order, with their snippets if known.
-      prompt_tokens: maximum tokens of the prompt.
-      vocabulary: the model's.
+      answer: the answer, with its documents in rank order, and their snippets if known.
+      prompt_tokens: maximum number of tokens in the prompt.
+      vocabulary: the model's vocabulary.
       draw: the random numbers of this example and epoch.
       settings: how documents are chosen.
-      page: returns the page of a hit by its id, if records contain hits.
-      pages: caches pages that many prompts show.
+      page: returns the page of a hit by its id; needed if records contain hits.
+      pages: a cache for pages that many prompts show.
 
     Raises:
       ContextError: the quote is not in its page, or can't be shown.
@@ -194,7 +195,7 @@ def rollout_context_of(
 
 
 class _Choice:
-    """Chooses by one of the two functions above, for records of the matching type."""
+    """Chooses documents with `context_of` or `rollout_context_of`, for records of its type."""
 
     def __init__(
         self,
@@ -249,8 +250,8 @@ def _name(record: records.RatedAnswer | records.Question) -> str:
 def _showing(record: R, context: Context) -> R:
     """Returns a record with the windows of its prompt as its documents.
 
-    Several windows of one page get different ids. A rated answer's quote is in the one that keeps
-    the page's; spans of a question move to the window that has them.
+    Several windows of one page get different ids; in a rated answer, the window with the quote
+    keeps the page's id. Spans of a question are moved to the windows that contain them.
     """
     if isinstance(record, records.RatedAnswer):
         quoted = next((each for each in context.windows if _is_quoted(record, each)), None)
@@ -268,7 +269,7 @@ def _showing(record: R, context: Context) -> R:
 
 
 def _documents(windows: Sequence[Window], quoted: Window | None = None) -> tuple[Document, ...]:
-    """Returns windows as documents with different ids, of which `quoted` keeps its page's."""
+    """Returns windows as documents with different ids; `quoted` keeps the id of its page."""
     ids: list[str] = [] if quoted is None else [quoted.document.id]
     documents = []
     for window in windows:

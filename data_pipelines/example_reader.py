@@ -1,7 +1,7 @@
-"""Reads the examples of single records of a seqio task, for any records, in any order.
+"""Reads a seqio task's examples record by record, for any records, in any order.
 
-seqio reads a task from its beginning. Here its preprocessors get one record at a time, so an
-example depends only on the record and the seed that it carries, and on nothing before it. A
+seqio itself reads a task from its beginning. Here, a task's preprocessors get one record at a time,
+so an example depends only on its record and the record's seed, and not on any earlier record. A
 preprocessor that joins several records sees only one of them here.
 """
 
@@ -22,7 +22,7 @@ Features = Mapping[str, Any]  # of one example, as numpy arrays
 Wanted = tuple[int, int]  # number of a record, and the seed for its random draws
 
 _AT_ONCE = 32  # records per call to TensorFlow, which costs more than processing one
-_PLACE = "_place"  # a feature that says to which of the records an example belongs
+_PLACE = "_place"  # the feature that says to which record an example belongs
 _END = -1
 
 
@@ -31,8 +31,8 @@ class ExampleReader(abc.ABC):
 
     Attributes:
       count: number of records in the split.
-      endless: whether there are more than any run reads.
-      made: number of records whose examples were processed or read so far.
+      endless: whether there are more records than any run reads.
+      made: number of records whose examples have been computed or read so far.
     """
 
     count: int
@@ -65,7 +65,7 @@ class ExampleSource(NumberedSource):
 
     @abc.abstractmethod
     def refuse_other_lengths(self, split: str, lengths: Mapping[str, int]) -> None:
-        """Refuses to give a split's examples for other lengths than they were computed for.
+        """Refuses lengths other than those for which a split's examples were computed.
 
         Args:
           split: one of `splits`.
@@ -80,7 +80,8 @@ def reader_of(task: seqio.Task, split: str, lengths: Mapping[str, int]) -> Examp
     """Returns a reader for a task's examples.
 
     Args:
-      task: if its source can't return a record by its number, it is read once and held in memory.
+      task: the task. If its source can't return a record by its number, it is read once and held in
+        memory.
       split: a split of the source.
       lengths: `sequence_length` for the preprocessors, by feature.
     """
@@ -123,7 +124,7 @@ class HeldExamples(ExampleReader):
         self.count = len(self._examples)
 
     def read(self, wanted: Sequence[Wanted]) -> list[list[Features]]:
-        """Returns each of the examples separately, whatever the seed."""
+        """Returns the examples one by one: each counts as a record. The seeds are not used."""
         self.made += len(wanted)
         return [[self._examples[number]] for number, _ in wanted]
 
@@ -203,7 +204,7 @@ class RecordReader(ExampleReader):
             types.update({name: spec.dtype for name, spec in found.element_spec.items()})
             if types.pop(_PLACE, None) is not None:
                 found = found.map(lambda features: (features[_PLACE], packed(features)))
-            else:  # a preprocessor drops features that it doesn't know: one record at a time
+            else:  # a preprocessor drops features that it doesn't know: take one record at a time
                 numbered: Any = tf.data.Dataset.range(tf.size(texts, tf.int64))
                 found = numbered.flat_map(
                     lambda place: process(
@@ -217,14 +218,14 @@ class RecordReader(ExampleReader):
 
         strings = tf.TensorSpec([None], tf.string)
         signature = [strings, strings, tf.TensorSpec([None], tf.int64)]
-        # Autograph converts the preprocessors' functions when datasets are mapped, as in seqio.
-        # The code around them needs no conversion, which would take seconds.
+        # Autograph converts the preprocessors' functions when they are mapped, as in seqio. The
+        # code around them doesn't need this conversion, which would take seconds.
         traced = tf.function(make, input_signature=signature, autograph=False)
         function = traced.get_concrete_function()
         return function, types
 
 
 def _plain(serialised: bytes) -> Any:
-    # An operation of TensorFlow would take five times as long as reading the message here.
+    # Reading the message in Python takes a fifth of the time of TensorFlow's operation.
     value = tf.make_ndarray(TensorProto.FromString(serialised))
     return value if value.ndim else np.asarray(value[()])[()]

@@ -1,7 +1,7 @@
 """Comparisons built from fact-checking claims, for reward models (GopherCite, appendix E.2).
 
-A reward model that has seen only answers taken from their quote learns little about whether a quote
-supports a claim. A claim with a sentence that proves or refutes it gives comparisons with
+A reward model that has only seen answers taken from their quotes learns little about whether a
+quote supports a claim. A claim with a sentence that proves or refutes it gives comparisons with
 known labels: the right answer with the right quote against the wrong answer (A, B), or against
 the same answer with an unrelated quote (A2, B2).
 """
@@ -33,7 +33,7 @@ _NEGATIONS = (
 
 
 class FabricatedComparison(NamedTuple):
-    """A comparison, and the group of its claim, which must not be split."""
+    """A comparison, and the group of its claim, which must stay in one split."""
 
     comparison: Comparison
     group: str
@@ -50,21 +50,24 @@ def fabricate(
 ) -> Iterator[FabricatedComparison]:
     """Yields a comparison of each type for each claim.
 
-    A asks whether the claim is true; the better response says yes or no, rightly, the other one the
-    opposite, both with the quote. B asks a question that the claim answers; the better response is
-    the claim if it is proven and its negation if it is refuted, the other response is the opposite,
-    both with the quote. A2 and B2 have the question and the better response of A and B; the other
-    response gives the same answer with sentences of another page as its quote.
+    A asks whether the claim is true. The better response gives the right answer, yes or no; the
+    other response gives the opposite answer. Both have the quote.
 
-    The better response is marked as preferred and as supported and plausible, the other as neither.
-    Which comes first, and the words of answers, negations and type A's questions, are drawn by
-    (seed, claim, type), independently of other claims and types.
+    B asks a question that the claim answers. The better response is the claim if it is proven, and
+    its negation if it is refuted; the other response is the opposite. Both have the quote.
+
+    A2 and B2 have the question and the better response of A and B. The other response gives the
+    same answer with sentences of another page as its quote.
+
+    The better response is labelled as preferred, and as supported and plausible; the other one has
+    neither label. The order of the two, and the words of answers, negations and type A's questions,
+    are drawn by (seed, claim, type), independently of other claims and types.
 
     Args:
       claims: claims of one split with their evidence. False quotes are sentences from the other
         claims' pages.
-      source: name of the data set; the comparisons' source adds the type, as in `fever_A2`.
-      report: counts the claims without a comparison, and why.
+      source: name of the data set; the type is added to it in the comparisons, as in `fever_A2`.
+      report: counts the claims without a comparison, by reason.
       types: the types to make.
       ask: a model that makes type B's questions (`claim_questions.question_for`); None uses rules.
       seed: seed for the draws.
@@ -81,7 +84,7 @@ def fabricate(
             continue
         asked = question_for(checked.claim, ask) if {"B", "B2"} & set(types) else None
         for kind in types:
-            # As bytes: an id may hold half of a surrogate pair, which a string as the seed may not.
+            # As bytes: an id may hold half a surrogate pair, which a string as seed must not have.
             seeded = f"{seed}/fabricated/{checked.id}/{kind}".encode("utf-8", "replace")
             draw = random.Random(seeded)
             question = _yes_no_question(checked.claim, draw) if kind in ("A", "A2") else asked
@@ -159,7 +162,7 @@ def _false_quote(
             continue
         spans = sentence_spans(page.text)
         if len(spans) < wanted:
-            continue  # a quote with fewer sentences would be recognised by its length
+            continue  # a quote with fewer sentences could be recognised by its length
         first = draw.randrange(len(spans) - wanted + 1)
         text = page.text[spans[first][0] : spans[first + wanted - 1][1]]
         if len(text) >= MINIMUM_QUOTE_LENGTH and not holds_mark(text):

@@ -18,7 +18,7 @@ from gophercite.vocabularies import Vocabulary, load_vocabulary
 
 
 class SeqioVocabulary(seqio.Vocabulary):
-    """A project vocabulary with seqio's interface; the file is read when it is first needed.
+    """One of this project's vocabularies as a seqio vocabulary; its file is read when needed.
 
     Args:
       source: a vocabulary, or the folder or file of one.
@@ -147,7 +147,7 @@ class DecoderFeatureConverter(seqio.FeatureConverter):
     PACKING_FEATURE_DTYPES: Mapping[str, tf.dtypes.DType] = {}
 
     def __init__(self, pack: bool = True, window: int = 1024) -> None:
-        # We count examples that are too long: seqio's check would end the run.
+        # We count examples that are too long; seqio's check would stop the run.
         super().__init__(pack=pack, apply_length_check=False)
         self.report = packing.PackingReport()
         self._window = window

@@ -4,7 +4,8 @@
     python -m data_pipelines.filter_questions eli5 IN OUT [--like RATED]
 
 IN, TRAIN and OUT are JSON lines of questions. If their documents are search results, --index FILE
-names the index that has the pages. Prints how many were kept, and why others were not.
+names the index that has the pages. The command prints how many questions were kept, and why others
+were not.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def _questions(path: Path, report: records.Report) -> Iterator[Question]:
     """Yields a file's questions.
 
     Raises:
-      ValueError: there are none: an empty file of training questions would let everything through.
+      ValueError: there are none. (An empty file of training questions would let everything pass.)
     """
     before = report.read
     yield from records.read(path, Question, report=report)
@@ -79,10 +80,10 @@ def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]
 def _with_pages(
     path: Path, report: records.Report, index: str | None, *, skipping: bool = False
 ) -> Iterator[Question]:
-    """Yields questions with the pages of their search results: titles and URLs are checked.
+    """Yields questions with the pages of their search results, whose titles and URLs are needed.
 
-    A question with a page that the index lacks is skipped and counted if `skipping`. One of a
-    training set is an error: without it, questions that overlap with it would be let through.
+    If the index lacks a page, the question is counted and skipped if `skipping`, and an error
+    otherwise: without a question of the training set, overlapping test questions would pass.
     """
     questions = _questions(path, report)
     if index is None:

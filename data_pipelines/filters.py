@@ -15,8 +15,9 @@ from gophercite.text.answer_matching import normalize_answer, says_something
 # Section 3.1, footnote 4: the 5th and 95th percentile of the model's answers, in characters.
 SHORTEST, LONGEST = 316, 1313
 
-# A link as people write it: with a scheme, with "www.", or a bare host whose ending hardly follows
-# a dot by accident. "Stop.It" and "a.m./p.m." are not hosts, and ada@example.org is not a page.
+# A link as people write it: with a scheme, with "www.", or as a bare host whose ending rarely
+# follows a dot by accident. "Stop.It" and "a.m./p.m." are not hosts, and ada@example.org is not a
+# page.
 _URL = re.compile(
     r"""
     https?://[^\s\])>]+
@@ -33,9 +34,9 @@ _URL = re.compile(
 _AFTER_URL = ".,;:!?'\"*_~…"  # ends a sentence or an emphasis, and is not part of an address
 
 # An edit as its author marks it: at the start of a line, in brackets or emphasis, before a colon or
-# a dash, or in the usual words. "The film was edited by …" is about something else. Runs of symbols
-# have a limit because each of theirs may begin a match: a page of asterisks took minutes. For
-# the same reason blanks give nothing back once they are matched.
+# a dash, or in the usual words. "The film was edited by …" is about something else. The length of
+# runs of symbols is limited, because each of their symbols may begin a match: a page of asterisks
+# took minutes. For the same reason, blanks are matched without backtracking.
 _EDITED = re.compile(
     r"""
     ^[^\w\n]{0,40}(?:edit|update)\b
@@ -50,7 +51,7 @@ _ELI5 = parse_query("site:reddit.com/r/eli5 site:reddit.com/r/explainlikeimfive"
 
 @dataclasses.dataclass
 class FilterReport:
-    """Number of questions that were kept, and that were left out, by the first reason found."""
+    """Number of questions kept, and of questions left out, by the first reason found."""
 
     kept: int = 0
     left_out: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -68,7 +69,8 @@ class TrainingOverlap:
       train: all questions of the training set.
 
     Raises:
-      ValueError: a page with the answer to one of them is a search result, without its title.
+      ValueError: the page with the answer to a question is a search result, so its title is
+        unknown.
     """
 
     def __init__(self, train: Iterable[Question]) -> None:
@@ -100,7 +102,7 @@ class TrainingOverlap:
 def natural_questions_filtered(
     questions: Iterable[Question], overlap: TrainingOverlap, report: FilterReport
 ) -> Iterator[Question]:
-    """Yields true hold-outs with a short answer (`answers`) and a long one (`evidence`).
+    """Yields questions without training overlap, with short answers and long ones (`evidence`).
 
     An answer that consists only of articles and punctuation is removed from its question.
 
@@ -130,9 +132,11 @@ def eli5_filtered(
     """Yields questions whose best answer is a fair opponent: sourced, unedited, of usual length.
 
     Args:
-      questions: with the answer with most votes first, and pages with their URLs as documents.
+      questions: questions with the answer with the most votes first, and pages with their URLs as
+        documents.
       report: counts the questions left out.
-      shortest, longest: allowed length of the best answer in characters; by default the paper's.
+      shortest, longest: minimum and maximum length of the best answer, in characters; by default
+        those of the paper.
     """
     for question in questions:
         if _keeps(_eli5_reason(question, shortest, longest), report):

@@ -31,20 +31,20 @@ class Input(TaskInput):
     Attributes:
       mixture_or_task_name: as registered with seqio (`data_pipelines.tasks`).
       split: a split of the task's source.
-      length: tokens in a row; longer examples are dropped, and counted in `report`.
-      batch_size: rows of a batch, over all processes.
+      length: tokens per row; longer examples are dropped and counted in `report`.
+      batch_size: rows per batch, over all processes.
       seed: seed for shuffling, mixing and all random draws.
       pack: whether several examples share a row.
       share_beginnings: whether consecutive examples that begin alike, such as questions about one
-        page, share their beginning (`data_pipelines.packing`); rows then also have
-        `branches`. For tasks that keep such examples together: `add_rated_answers.by_page`.
+        page, share their beginning (`data_pipelines.packing`); rows then also have `branches`. This
+        is for tasks that keep such examples together, such as `add_rated_answers` with `by_page`.
       shuffle: whether each epoch has a different order.
-      limit: number of examples of each task that one pass takes, the first ones; None takes all.
+      limit: one pass takes only this many examples of each task, the first ones; None takes all.
       process_index, process_count: which share of each batch this process gets.
-      plan_folder: where to save which examples share a row, so that a resumed run does not
-        compute it again; `launch/train.py` uses a folder of MODEL_DIR.
-      report: what packing did, over all iterators of this input; for batches, the rows of this
-        process. An example that is too long is counted each time.
+      plan_folder: where to save which examples share a row, so that a resumed run does not compute
+        it again; `launch/train.py` uses a folder in MODEL_DIR.
+      report: counts what was packed and dropped, over all iterators of this input; for batches,
+        only the rows of this process count. An example that is too long is counted each time.
     """
 
     mixture_or_task_name: str
@@ -104,7 +104,7 @@ class Input(TaskInput):
 
     @property
     def trained_length(self) -> int | None:
-        """Tokens that a prompt and its answer have at most."""
+        """Maximum number of tokens of a prompt and its answer together."""
         return self.length
 
     def _why_none(self) -> str:

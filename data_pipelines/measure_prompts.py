@@ -3,10 +3,11 @@
     python -m data_pipelines.measure_prompts RATED.jsonl … --vocabulary FOLDER [--index corpus.db]
     python -m data_pipelines.measure_prompts QUESTIONS.jsonl … --questions --vocabulary FOLDER …
 
-The prompts are those that a run would see in its first epochs: of supervised fine-tuning (appendix
-D.2), or of reinforcement learning (appendix F.2). Prints how many contain the quote, or the gold
-evidence if it is known, how many documents they show, why pages were left out of them and why
-examples have none; exits with status 1 if an answer's prompt does not contain its quote.
+The prompts are those that a run would see in its first epochs of supervised fine-tuning (appendix
+D.2), or with --questions of reinforcement learning (appendix F.2). The command prints how many
+prompts contain the quote (or the gold evidence, if it is known), how many documents they show, why
+pages were left out, and why some examples have no prompt. It exits with status 1 if an answer's
+prompt does not contain its quote.
 """
 
 import argparse
@@ -43,8 +44,9 @@ class PromptStatistics:
     Attributes:
       report: counts prompts, documents and reasons.
       to_hold: number of prompts with known evidence: a quote or gold evidence.
-      with_quote: number of these with a window of its page that contains it.
-      others: number of windows in addition to a page with the evidence, or of any page.
+      with_quote: number of these with a window of its page that contains the evidence.
+      others: number of windows besides those of the page with the evidence, or of all windows if no
+        evidence is known.
       tokens: number of tokens of each prompt.
       seconds: processor time for building them.
     """

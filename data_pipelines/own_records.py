@@ -1,9 +1,9 @@
 """Supervised fine-tuning on a folder of your own rated answers, without predefined splits.
 
-The question determines what is held out: records of one question are never on both sides, and
-existing records stay on their side when more are added. The exception are sets so small that no
-question with a usable answer falls into the share to hold out: the nearest one with such an answer
-is held out, too, until there are others.
+What is held out depends only on the question: the records of one question are always on the same
+side, and existing records stay on their side when more are added. There is one exception. If a set
+is so small that no question with a usable answer falls into the share to hold out, the closest
+question with such an answer is held out, too, until there are others.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class OwnFiles:
     """The files of a folder.
 
     Attributes:
-      train: training files; if `validation` is empty, a part of their records is held out.
+      train: training files. If `validation` is empty, a part of their records is held out.
       validation: files with "validation" in their name.
     """
 
@@ -49,7 +49,7 @@ def find_files(folder: str | Path) -> OwnFiles:
 
     Raises:
       FileNotFoundError: there is no such folder.
-      ValueError: it contains no such files, or only those for validation.
+      ValueError: it contains no such files, or only validation files.
     """
     root = epath.Path(folder)
     if not root.exists():
@@ -71,8 +71,8 @@ class OwnRecordsSource(JsonLinesSource):
 
     Args:
       folder: the folder with the files, or one file.
-      held_out: share of the questions that is held out if there is no file for validation; at
-        least one question is, with an answer that nobody rated as bad if there is one.
+      held_out: share of the questions to hold out if there is no validation file. At least one
+        question is held out; it has an answer that nobody rated as bad, if any question has.
 
     Raises:
       FileNotFoundError, ValueError: as `find_files`; or the share is not between 0 and 1.
@@ -88,7 +88,7 @@ class OwnRecordsSource(JsonLinesSource):
         super().__init__(whole, records.RatedAnswer)
 
     def warning(self, split: str) -> str | None:
-        """Returns what to know about the records that are held out, if that is this split."""
+        """Returns a warning about the held-out records, for their split; None if there is none."""
         self.count(split)
         if split != "validation" or not self._nearest_only:
             return None
@@ -135,10 +135,10 @@ def add_own_records(
 
     Args:
       name: name of the task; an earlier task with this name is replaced.
-      folder: contains `*.jsonl` and `*.jsonl.gz`; files with "validation" in their name are held
-        out, or, if there are none, a share of the questions.
+      folder: the folder with `*.jsonl` and `*.jsonl.gz` files. Files with "validation" in their
+        name are held out; if there are none, a share of the questions is held out.
       vocabulary: a vocabulary, or the folder or file of one.
-      held_out: that share.
+      held_out: the share of the questions to hold out if there are no validation files.
       prompt_weight: weight of the prompt's tokens in the loss.
 
     Returns:

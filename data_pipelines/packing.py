@@ -1,13 +1,13 @@
 """Packs examples of any length into rows of one length, several per row, without cutting any.
 
-A row contains whole examples as segments: 1, 2, … with positions that restart at 0. Attention stays
+A row contains whole examples as segments 1, 2, …, each with positions from 0. Attention stays
 inside a segment, so an example trains the same wherever it is placed. An example longer than a row
 is dropped and counted: cutting it would train a model to break off its quote.
 
 Examples that begin alike, such as questions about one page, can share a segment. Their common
-beginning is then read once, as branch 0, and each continues from there in its own branch, which
-sees branch 0 and itself (`models.attention.Branched`). Losses and gradients are those of separate
-segments.
+beginning is then read once, as branch 0. Each example continues from there in its own branch, which
+sees only branch 0 and itself (`models.attention.Branched`). Losses and gradients are the same as
+with separate segments.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ _LEAST_SHARED = 16
 class Example:
     """Tokens, and the weight of predicting each of them in the loss.
 
-    No token precedes the first one to predict it, so its weight is not used.
+    The weight of the first token is not used, because there is no token before it to predict it.
     """
 
     tokens: Int32[np.ndarray, " tokens"]
@@ -46,14 +46,14 @@ Segment = Sequence[Example]  # one example, or several that begin alike
 
 @dataclass
 class PackingReport:
-    """What packing did.
+    """Counts of what packing did.
 
     Attributes:
       packed: number of examples that were placed.
       dropped: number of examples that are longer than a row.
-      longest_dropped: tokens of the longest of these.
-      empty: number of examples without tokens, which are dropped, too.
-      tokens: tokens of the placed examples; those shared by several examples count once.
+      longest_dropped: number of tokens in the longest of these.
+      empty: number of examples without tokens, which are also dropped.
+      tokens: number of tokens in the placed examples; tokens that examples share count once.
       rows: number of rows that they fill.
     """
 
@@ -92,10 +92,10 @@ class _OpenRow:
 
 
 def shared_beginning(segment: Segment) -> int:
-    """Counts the tokens that examples have in common at their start.
+    """Counts the tokens that examples share at their beginning.
 
-    Only tokens without weight count, and at least one such token stays outside, because nothing
-    predicts the first token of a branch.
+    Only tokens without weight can be shared. At least one such token is left in each branch,
+    because nothing predicts the first token of a branch.
 
     Args:
       segment: the examples; for a single one, all of it is shared.
@@ -117,7 +117,7 @@ def _unweighted(example: Example) -> int:
 
 
 def used_tokens(row: Iterable[Segment]) -> int:
-    """Counts the tokens of a row; those shared by several examples count once."""
+    """Counts the tokens of a row; tokens that several examples share count once."""
     return sum(map(_size, row))
 
 
@@ -137,9 +137,9 @@ def group(
 ) -> Iterator[list[Segment]]:
     """Yields the segments of one row after another.
 
-    Best fit: an example goes to the open row that it leaves fullest. If none has room and
-    there are already `open_rows` of them, the fullest is closed. The result depends only on the
-    order of the examples.
+    This is best-fit packing: an example goes to the open row with the least remaining room that
+    still fits it. If no row has room and there are already `open_rows` of them, the fullest row is
+    closed. The result depends only on the examples and their order.
 
     Args:
       examples: the examples in order.
@@ -147,7 +147,7 @@ def group(
       report: counts what was placed and dropped.
       pack: False puts each segment into a separate row.
       share_beginnings: whether an example that begins like the previous one shares its segment.
-      open_rows: number of rows that wait for examples that fit.
+      open_rows: maximum number of rows that are open at a time.
     """
     waiting: list[_OpenRow] = []
     newest: _OpenRow | None = None  # the row whose last segment is the previous example's
@@ -195,13 +195,13 @@ def fill(
 ) -> list[list[Segment]]:
     """Returns the segments of a given number of rows, each with at least one example.
 
-    Best fit, as in `group`, but no row is added. Planned examples that fit nowhere are left
-    out, and other examples are added until the number of those that fit nowhere exceeds a quarter
-    of the rows. (More patience fills rows a little better, but skips long examples.)
+    It packs by best fit, as in `group`, but adds no rows. Planned examples that fit nowhere are
+    left out. Then other examples are added, until the number of those that fit nowhere exceeds a
+    quarter of the rows. (A higher limit fills rows a little better, but skips long examples.)
 
     Args:
       planned: examples that are meant for these rows, in order; each fits into a row.
-      others: examples that fill the remaining room; each fits into a row, and they never end.
+      others: endless examples that fill the remaining room; each fits into a row.
       rows: number of rows.
       length: tokens in a row.
       pack: False puts each example into a separate row.
@@ -248,8 +248,8 @@ def build_row(segments: Iterable[Segment], length: int, *, branches: bool = Fals
     Args:
       segments: each with one example, or several that begin alike.
       length: tokens in the row.
-      branches: adds `branches`: 0 for the shared beginning of a segment's examples, then 1, 2, …
-        for each continuation; without it a segment has one example.
+      branches: add the feature `branches`, which is 0 for the shared beginning of a segment's
+        examples, and 1, 2, … for their continuations. If False, a segment must have one example.
     """
     row = {name: np.zeros(length, dtype) for name, dtype in row_features(branches).items()}
     start = 0

@@ -1,8 +1,8 @@
 """From records to tokens: filters, changes of documents, and the encoding of prompt and response.
 
-Each is a function from one tf.data set to another, as seqio tasks require. Those before an
-`encode_…` map records to records, so that rules about documents can come between the filter and
-the encoding; they draw random numbers only from `randomness.draws`.
+Each is a function from one `tf.data.Dataset` to another, as seqio tasks require. All steps before
+an `encode_…` map records to records, so that rules about documents can come between the filter and
+the encoding. They draw random numbers only from `randomness.draws`.
 """
 
 import json
@@ -25,7 +25,8 @@ from gophercite.documents import Document
 from gophercite.evidence import Evidence
 from gophercite.vocabularies import Vocabulary
 
-# A copy's first tokens show what is copied; four tokens seldom begin two sentences of a page.
+# The first tokens of a copy show what is copied: two sentences of a page rarely begin with the same
+# four tokens.
 _DECISIVE_TOKENS = 4
 _log = logging.getLogger(__name__)
 
@@ -78,15 +79,16 @@ def encode_rated_answers(
 ) -> tf.data.Dataset:
     """Encodes rated answers: the prompt of table 12, and the answer with its inline evidence.
 
-    An answer that the vocabulary can't spell exactly would teach a different one, so it is dropped
-    and named in the log.
+    An answer that the vocabulary can't spell exactly would teach a different answer, so it is
+    dropped and logged.
 
     Args:
       dataset: rated answers that include all their documents.
       output_features: the task's features, whose vocabulary encodes.
       prompt_weight: weight of the prompt's tokens in the loss.
-      copied_weight: weight of the tokens that only continue a title or quote, after its first
-        four, which already determine the page and sentence. Other response tokens have weight 1.
+      copied_weight: weight of the tokens that only continue a title or quote. These are the tokens
+        after its first four, which nearly always determine the page or sentence. Other response
+        tokens have weight 1.
     """
     vocabulary = plain_vocabulary(output_features)
 
@@ -118,7 +120,7 @@ def encode_completions(
     """Encodes completions: a prompt as it is, and the text after it (WebGPT, 3.2).
 
     A completion that the vocabulary can't spell exactly would teach a different one, so it is
-    dropped and named in the log.
+    dropped and logged.
 
     Args:
       dataset: completions.
@@ -190,7 +192,7 @@ def encode_texts(
     output_features: Mapping[str, seqio.Feature],
     prompt_weight: float = 1.0,
 ) -> tf.data.Dataset:
-    """Encodes texts in parts for language modelling; their beginning and end are added.
+    """Encodes texts in parts for language modelling, with the beginning and end of sequence.
 
     Args:
       dataset: `{"parts": [{"text", "predictable"}]}`.
@@ -220,12 +222,12 @@ def encode_documents(
     output_features: Mapping[str, seqio.Feature],
     sequence_length: Mapping[str, int],
 ) -> tf.data.Dataset:
-    """Encodes documents for language modelling; long ones in consecutive pieces of a row's length.
+    """Encodes documents for language modelling; long ones are cut into pieces of a row's length.
 
     If the model expects a token at the start of every sequence, each piece begins with it.
 
     Args:
-      dataset: documents; the title goes before the text, and the end of sequence after it.
+      dataset: documents; the title is put before the text, and the end of sequence after it.
       output_features: the task's features, whose vocabulary encodes.
       sequence_length: `tokens` is the length of a row.
     """

@@ -3,9 +3,9 @@
     python -m data_pipelines.question_sets QUESTIONS.jsonl OUT --share rm=1 --share rl=3 \\
         --without demonstrations_train.jsonl.gz
 
-OUT gets `questions_NAME.jsonl` for each share (WebGPT, 3.2: mutually disjoint sets). The set of a
-question depends only on its text, so two files never put it into two sets. Questions in the
-files of --without (episodes, comparisons, questions) are in none.
+OUT gets `questions_NAME.jsonl` for each share; the sets are mutually disjoint (WebGPT, 3.2). The
+set of a question depends only on its text, so it is in the same set whichever file it comes from.
+Questions in the files of --without (episodes, comparisons or questions) are in no set.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from gophercite.storage.overwriting import refuse_overwriting
 
 
 def set_of(question: str, shares: Mapping[str, float]) -> str:
-    """Which of some sets a question is in.
+    """Returns the name of the set to which a question belongs.
 
     Args:
       question: its text.
@@ -37,9 +37,9 @@ def set_of(question: str, shares: Mapping[str, float]) -> str:
 
 
 def in_share(question: str, share: float) -> bool:
-    """Whether a question is in a part of a data set, such as that of a scaling experiment.
+    """Whether a question is in a part of a data set, as used by a scaling experiment.
 
-    Smaller parts are parts of larger ones, and independent of all other divisions.
+    A smaller part is contained in every larger one. Parts are independent of all other divisions.
 
     Args:
       question: its text, or another key that all its records share.

@@ -2,7 +2,7 @@
 
 Every draw of a pipeline is keyed by (run seed, epoch, purpose, example id). So an example is
 prepared in the same way on one host as on many, and in a resumed run as in an uninterrupted one.
-seqio's own seeds count positions, and repeat themselves in each epoch.
+seqio's own seeds depend on positions, and are the same in each epoch.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import random
 
 
 def epoch_seed(seed: int, task: str, epoch: int) -> int:
-    """Returns the seed of one pass over a task, below 2**31; seqio hands it to the source."""
+    """Returns the seed of one pass over a task, below 2**31; seqio passes it to the source."""
     digest = hashlib.sha256(f"{seed}/{task}/{epoch}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 

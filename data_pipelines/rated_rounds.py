@@ -12,8 +12,8 @@ them. OUT_DIR gets
   counts.json                           what each round has added
 
 An answer is good if most of its raters found it plausible, and most found it supported. All
-comparisons of one question are in one split, and stay there when rounds are added. Nothing is
-written if there is too little of anything.
+comparisons of one question are in the same split, and stay there when rounds are added. If there
+are too few answers or comparisons of any kind, nothing is written.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from gophercite.text.counting import counted
 
 @dataclasses.dataclass(frozen=True)
 class RoundCounts:
-    """What the raters of one round have contributed.
+    """Counts of what the raters of one round have contributed.
 
     Attributes:
       answers: number of rated answers.
@@ -51,12 +51,12 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
     """Merges rounds.
 
     Args:
-      rounds: their folders, the first round's first.
+      rounds: the folders of the rounds, the first round first.
       out: the folder to write to.
-      held_out: share of the questions that validates the reward model.
+      held_out: share of the questions that is used to validate the reward model.
 
     Returns:
-      What each round has added.
+      The counts of each round.
 
     Raises:
       OSError: a file is missing or can't be written.
@@ -79,7 +79,7 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
             "answers to each question, or from a better model"
         )
     if not (_decided(train) and _decided(validation)):
-        # Ties have no accuracy, by which the best checkpoint is chosen.
+        # The best checkpoint is chosen by accuracy, which ties don't have.
         raise ValueError(
             f"{_decided(train)} decided comparisons to train with and {_decided(validation)} to "
             "validate with: there must be some of each; have more items rated"
@@ -89,7 +89,7 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
     for name, answers in zip(written, good, strict=True):
         records.write(out / "answers" / name, answers)
     for path in (out / "answers").glob("round_*.jsonl"):
-        if path.name not in written:  # of a merge of more rounds
+        if path.name not in written:  # from an earlier merge of more rounds
             path.unlink()
     (out / "comparisons").mkdir(parents=True, exist_ok=True)
     records.write(out / "comparisons" / "comparisons_train.jsonl", train)

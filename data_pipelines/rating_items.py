@@ -2,24 +2,23 @@
 
     python -m data_pipelines.rating_items SAMPLES QUESTIONS OUT_DIR [--by disagreement]
 
-SAMPLES is what `launch/eval.py --samples 8 --output PREFIX` writes as PREFIX_samples.jsonl, and
-QUESTIONS the questions with their pages. For a question, two different answers become an item.
+SAMPLES is the file PREFIX_samples.jsonl of `launch/eval.py --samples 8 --output PREFIX`, and
+QUESTIONS has the questions with their pages. Two different answers to a question become an item.
 There are three ways to choose a given number of items:
 
   random         any two answers to any question
-  disagreement   the most likely answers with each of the two most frequent claims; first the
-                 questions on whose claim the samples agree the least
-  uncertainty    the two answers whose rewards are closest, the closest pairs first (SAMPLES
+  disagreement   the most likely answer with each of the two most frequent claims; questions on
+                 whose claim the samples agree least come first
+  uncertainty    the two answers with the closest rewards; the closest pairs come first (SAMPLES
                  needs rewards)
 
-A question for which all samples give the same answer has no pair. With --contrast it is compared
-with the same claim next to another sentence of the pages, which rarely proves it. So good answers
-to easy questions are also rated, and a reward model learns what proves a claim, as from the paper's
-fabricated comparisons (GopherCite, section 2.8).
+A question to which all samples give the same answer has no pair. With --contrast, that answer is
+compared with the same claim and another sentence of the pages, which rarely proves it. So good
+answers to easy questions are also rated, and a reward model learns what proves a claim, as it does
+from the paper's fabricated comparisons (GopherCite, section 2.8).
 
-OUT_DIR gets items.jsonl, with two unrated answers for each item, as
-`gophercite rate new` reads them, and truth.jsonl, the labels of a rater who makes no mistakes,
-if the samples were judged.
+OUT_DIR gets items.jsonl, with two unrated answers per item, as `gophercite rate new` reads them. If
+the samples were judged, it also gets truth.jsonl, with the labels of a rater who makes no mistakes.
 """
 
 import argparse
@@ -50,9 +49,9 @@ class Sampled:
     """A sample with one claim that quotes a page of its question.
 
     Attributes:
-      answer: as raters will see it, not yet rated.
-      log_prob: log-probability under the policy, in nats.
-      reward: the reward model's.
+      answer: the answer as raters will see it, not yet rated.
+      log_prob: its log-probability under the policy, in nats.
+      reward: its reward, if known.
       plausible, supported: its labels, if known.
     """
 
@@ -68,7 +67,7 @@ class Chosen:
     """The items to be rated.
 
     Attributes:
-      items: two answers to a question each.
+      items: pairs of answers to the same question.
       passed_over: number of questions or samples that were not used, by reason.
     """
 
@@ -118,7 +117,7 @@ def _fields(value: object, unknown_fields: collections.Counter[str]) -> dict[str
         raise fields.error("log_prob", "is missing")
     return {
         "question_id": fields.text("question_id"),
-        # The part of the text that is the answer; this matters for few-shot prompts.
+        # The part of the text that is the answer; after few-shot prompts it may not be all of it.
         "answer": fields.text("answer" if "answer" in fields else "text", empty=True),
         "model": fields.optional_text("model"),
         "log_prob": log_prob,
@@ -165,7 +164,7 @@ def _sampled(question: Question, text: str, fields: Mapping[str, Any]) -> Sample
 
 
 def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampled | None:
-    """Returns the same claim with another sentence of the pages as its evidence.
+    """Returns the same claim with another sentence of the pages as its quote.
 
     Args:
       sampled: an answer to the question.
@@ -173,8 +172,8 @@ def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampl
       draw: chooses among the sentences.
 
     Returns:
-      That answer, supported if the sentence contains a gold span; None if no sentence can be
-      quoted.
+      The new answer, which is supported if the sentence contains a gold span; None if no sentence
+      can be quoted.
     """
     answer = sampled.answer
     fitting = [
@@ -204,7 +203,7 @@ def contrast(sampled: Sampled, question: Question, draw: random.Random) -> Sampl
 def choose(
     samples: Mapping[str, Sequence[Sampled]], by: str, most: int, draw: random.Random
 ) -> Chosen:
-    """Chooses two answers to each question, and which questions are rated.
+    """Chooses the questions to be rated, and two answers to each.
 
     Args:
       samples: different samples, by question.
@@ -273,8 +272,7 @@ def _closest(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
 def truth_of(first: Sampled, second: Sampled) -> dict[str, str] | None:
     """The true labels of an item, by the names in the comparison form; None if unknown.
 
-    An answer counts as supported if it is right and its quote proves it, as everywhere
-    else in an evaluation.
+    An answer counts as supported if it is right and its quote proves it, as in all evaluations.
     """
     values = {}
     for place, each in enumerate((first, second)):
@@ -300,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 other = contrast(found[0], questions[id], draw) if len(found) == 1 else None
                 samples[id] = [*found, other] if other else found
         chosen = choose(samples, flags.by, flags.items, random.Random(flags.seed))
-        if chosen.items:  # those of an earlier run may be being rated
+        if chosen.items:  # else keep the items of an earlier run, which may be in use
             flags.out.mkdir(parents=True, exist_ok=True)
             records.write(items, (each.answer for pair in chosen.items for each in pair))
             _write_truth(truth, chosen.items)

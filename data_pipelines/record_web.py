@@ -2,10 +2,10 @@
 
     python -m data_pipelines.record_web documents.jsonl notes/ pages.jsonl.gz --out worlds/own
 
-It reads what `gophercite ask --documents` reads (text, Markdown, HTML, PDF, JSON lines of
-documents), and JSON lines with `html`, as in `articles.jsonl.gz`, whose own links are kept. The
-first mention of another page's title becomes a link. A page without a web address gets one at
-`--host`. An index of the pages, which is written next to them, answers searches.
+It reads the files that `gophercite ask --documents` reads (text, Markdown, HTML, PDF, JSON lines of
+documents). It also reads JSON lines with `html`, as in `articles.jsonl.gz`, and keeps the links in
+it. The first mention of another page's title becomes a link. A page without a web address gets one
+at `--host`. Searches are answered from an index of the pages, which is written next to them.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from gophercite.text.counting import counted
 HOST = "documents.example"
 _WORD = re.compile(r"\w+")
 _SHORTEST_TITLE = 4  # characters; shorter ones occur by chance
-_LONGEST_TITLE = 12  # words
+_LONGEST_TITLE = 12  # words; longer titles are not linked
 
 
 def pages_of(
@@ -53,7 +53,7 @@ def pages_of(
     taken: set[str] = set()
     for path in paths:
         for page in _pages_of(path, extractor, host, report):
-            # Addresses are opened without their fragments: two that differ there would be one.
+            # Pages are opened without the fragment of their address, so it can't tell two apart.
             url, _ = without_fragment(page.document.url or "")
             if not url.startswith(("http://", "https://")) or url in taken:
                 url = _free_address(page.document, host, taken)
@@ -62,10 +62,11 @@ def pages_of(
 
 
 def linked(pages: Sequence[Page]) -> list[Page]:
-    """Returns the pages with links from the first mention of another page's title.
+    """Returns the pages with each first mention of another page's title as a link to that page.
 
-    Existing links stay. If several pages share a title, the first is meant; if several titles
-    match at one place, the longest. Titles of fewer than four letters are never linked.
+    Existing links stay. If several pages share a title, the link leads to the first. If several
+    titles match at one place, the longest is linked. Titles of fewer than four characters or more
+    than twelve words are never linked.
     """
     titles: dict[str, dict[tuple[str, ...], str]] = collections.defaultdict(dict)
     for page in pages:
@@ -172,12 +173,12 @@ def record(
       pages: the pages, each with an address.
       folder: a new folder.
       name: name of the world; the folder's by default.
-      hidden: addresses of pages that no search finds.
+      hidden: addresses of pages that searches don't find.
       progress: called with the number of pages written.
 
     Raises:
       FileExistsError: the folder already exists.
-      RecordError: a page has an address at which no world finds it, such as one with a `#`.
+      RecordError: a page has an address at which it can't be opened, such as one with a `#`.
     """
     out = Path(folder)
     if out.exists():

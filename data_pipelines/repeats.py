@@ -1,9 +1,10 @@
 """Passages from a page, each shown twice, from which a language model learns to copy.
 
-To copy, early layers have to label each token with those before it, and a later layer has to look
-for the label of the current token (Olsson et al. 2022, "In-context Learning and Induction Heads").
-A small model discovers this only if copying is a large part of the task, and then keeps it. No
-passage is shown a third time: models that saw that repeat themselves when they write.
+To copy, early layers have to label each token with the tokens before it, and a later layer has to
+look for the label of the current token (Olsson et al. 2022, "In-context Learning and Induction
+Heads"). A small model discovers this only if copying is a large part of the task, but it then keeps
+the ability. No passage is shown a third time, because models trained on that repeat themselves when
+they write.
 """
 
 import random
@@ -22,10 +23,10 @@ _WORD = re.compile(r"\S+")
 def repeats(document: Document, draw: random.Random) -> list[Part]:
     """Returns passages of a page's words, at least one, each shown twice.
 
-    The ends of passages vary, so that the distance to look back varies as well.
+    The lengths of passages vary, so that the distance to look back varies as well.
 
     Args:
-      document: the page; if it has no words its title is used.
+      document: the page; if it has no words, its title is used.
       draw: chooses the passages.
     """
     words = [match.span() for match in _WORD.finditer(document.text)]

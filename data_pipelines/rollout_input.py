@@ -46,25 +46,25 @@ class Dropped(enum.Enum):
 
 @dataclasses.dataclass
 class RolloutReport:
-    """What happened to the questions, over all iterators of an input.
+    """Counts of what happened to the questions, over all iterators of an input.
 
     Attributes:
       asked: number of prompts in batches.
-      dropped: number of dropped questions, by reason; counted each time they are processed.
+      dropped: number of dropped questions, by reason; a question counts each time it is processed.
     """
 
     asked: int = 0
     dropped: collections.Counter[Dropped] = dataclasses.field(default_factory=collections.Counter)
 
     def __str__(self) -> str:
-        """Returns the counts, and every reason."""
+        """The counts, with all reasons."""
         reasons = "".join(f"; {count}: {why.value}" for why, count in self.dropped.most_common())
         return f"{self.asked} questions asked, {self.dropped.total()} dropped{reasons}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Prompt:
-    """A question as it is prompted; `dropped` says why it is not."""
+    """A question's prompt; `dropped` says why it can't be used, if it can't."""
 
     name: str
     tokens: Int32[np.ndarray, " tokens"]
@@ -77,33 +77,34 @@ class _Prompt:
 class RolloutInput(TaskInput):
     """One seqio task or mixture of questions as batches of prompts.
 
-    A batch has, for the prompts of this process, `prompts` and `prompt_lengths`, `questions` and
-    `question_lengths` (int32), and `weights` (float32): 1, or 0 for copies of the first prompt that
-    pad the last batch of a single pass. A question is what a reward model reads
-    before a response (`prompts.encode_judged`). Rows are padded on the right. For the prompts of
-    all processes a batch has `quotes` (`QuoteTables`) if samples are constrained, otherwise
-    `fault_tables` (`FaultTables`), as numpy arrays; they number the prompts consecutively.
+    For the prompts of this process, a batch has `prompts`, `prompt_lengths`, `questions` and
+    `question_lengths` (int32), and `weights` (float32), which are 1, or 0 for copies of the first
+    prompt that pad the last batch of a single pass. `questions` are the texts that a reward model
+    reads before a response (`prompts.encode_judged`). Rows are padded on the right.
 
-    The tables of nearly all batches have one size, which is estimated from the first prompts of the
-    split: it depends neither on the first batch of a run, nor on how many processes share it.
+    For the prompts of all processes, a batch has `quotes` (`QuoteTables`) if samples are
+    constrained, and `fault_tables` (`FaultTables`) otherwise, as numpy arrays. They number the
+    prompts consecutively. The tables of nearly all batches have the same size. It is estimated from
+    the first prompts of the split, so it depends neither on the first batch of a run nor on the
+    number of processes.
 
     Attributes:
       mixture_or_task_name: as registered with seqio (`data_pipelines.tasks.add_questions`).
       split: a split of the task's source.
-      prompt_length: tokens of a padded prompt; questions with a longer one are dropped.
-      question_length: tokens of a padded question; longer ones are dropped.
-      max_tokens: maximum tokens of a sample, including its end of sequence.
-      batch_size: prompts of a batch, over all processes.
+      prompt_length: tokens of a padded prompt; questions with a longer prompt are dropped.
+      question_length: tokens of a padded question; longer questions are dropped.
+      max_tokens: maximum number of tokens in a sample, including its end of sequence.
+      batch_size: prompts per batch, over all processes.
       seed: seed for shuffling, mixing and all random draws.
-      quotes: the constraint on answers; None samples freely. A
-        question without a legal answer is dropped.
-      judge_vocabulary: the reward model's, or its folder or file; None for the task's own.
-      table_sizes: nodes and edges of the tables, instead of the estimate.
+      quotes: the constraint on answers; None samples freely. With a constraint, a question without
+        a legal answer is dropped.
+      judge_vocabulary: the reward model's vocabulary, or its folder or file; None for the task's.
+      table_sizes: number of nodes and edges of the tables; None estimates them.
       shuffle: whether each epoch has a different order.
-      limit: number of examples of each task that one pass takes, the first ones; None takes all.
+      limit: one pass takes only this many examples of each task, the first ones; None takes all.
       process_index, process_count: which share of each batch this process gets.
-      plan_folder: where to save which questions can be used (`Input`).
-      report: what happened to the questions.
+      plan_folder: where to save which questions can be used (see `Input`).
+      report: counts what happened to the questions.
     """
 
     mixture_or_task_name: str
@@ -168,7 +169,7 @@ class RolloutInput(TaskInput):
 
     @property
     def trained_length(self) -> int | None:
-        """Tokens that a prompt and its sample have at most."""
+        """Maximum number of tokens of a prompt and its sample together."""
         return self.prompt_length + self.max_tokens
 
     def _why_none(self) -> str:
@@ -210,15 +211,15 @@ class RolloutInput(TaskInput):
         return _Prompt(record.id, features["tokens"], question, sources, dropped)
 
     def _illegal(self, quotes: QuoteSettings, sources: Sequence[Document]) -> Dropped | None:
-        """Why no answer is legal, if none is."""
+        """The reason to drop a question for which no answer is legal; None if one is."""
         omissions = quotes.maximum_omissions > 0
         pieces = quotable_pieces(
             sources, self.vocabulary, quotes.minimum_quote, omissions, quotes.boundaries
         )
         if not pieces:
             return Dropped.NO_QUOTE
-        # A graph costs as much as everything else, and would be wasted on the way to a late batch:
-        # nearly always a short answer shows that a legal one exists.
+        # Building the graph takes as long as everything else, and the graph isn't needed if this
+        # batch is skipped. A short answer nearly always shows that a legal one exists.
         for title, texts in pieces.items():
             quote = texts[0].shortest_run(quotes.minimum_quote)
             if quotes.maximum_quote is not None and len(quote) > quotes.maximum_quote:

@@ -1,8 +1,9 @@
-"""Which row of which task is where in a run: pure functions of the seed and a row's number.
+"""Decides which row of which task comes where in a run, from the seed and the row's number alone.
 
-Nothing here reads data. Steps are counted in periods. In each period, a row of the batch takes the
-rows of one group of one task, one per step. So a host with some rows of each batch needs only their
-groups, and a run that starts at step n needs only the groups of n's period.
+Nothing here reads data. Steps are grouped into periods. In each period, a row of the batch takes
+its examples from one group of one task, one row of the group per step. So a host with some rows of
+each batch needs only the groups of these rows, and a run that starts at step n needs only the
+groups of n's period.
 """
 
 import functools
@@ -19,7 +20,7 @@ _PARTS = 2**40  # resolution of the shares, so that counting is exact
 def interleave(rates: Sequence[float], slot: int) -> tuple[int, int]:
     """Returns which of several sequences owns a slot, and the slot's index within that sequence.
 
-    Each sequence has its share of every run of slots, as evenly as whole numbers allow.
+    Each sequence has its share of any consecutive slots, as evenly as whole numbers allow.
 
     Args:
       rates: relative rates of the sequences, above 0.
@@ -41,7 +42,7 @@ def place_in_epoch(seed: int, task: str, number: int, count: int, shuffle: bool)
 
     Args:
       seed: the run's seed.
-      task: what is counted, so that tasks have different orders.
+      task: name of what is counted, so that tasks have different orders.
       number: index over all epochs, from 0.
       count: number of items per epoch.
       shuffle: whether each epoch has a different order.

@@ -1,11 +1,13 @@
-"""Which examples of a split share a row, computed in one pass over it and saved in a file.
+"""Which examples of a split share a row, computed in one pass over the split and saved in files.
 
-Only filters know what they drop, and packing needs lengths that only tokenising gives. So a
-task's examples are built once, in blocks of records, and each block is packed separately. What is
-saved is which examples are in each row. After that any row can be built without earlier ones.
+What a filter drops, and how long an example is, is known only once the example has been built. So a
+task's examples are built once, in blocks of records, and each block is packed separately. The plan
+that is saved says which examples are in each row. After that, any row can be built without the
+rows before it.
 
-A block is a separate file, complete or absent: several processes share the pass, and an interrupted
-one resumes. The file's name depends on everything that the rows depend on, including the records.
+Each block has its own file, which is either complete or absent. So several processes can share the
+pass, and an interrupted pass can be resumed. The file's name depends on everything that the rows
+depend on, including the records.
 """
 
 import dataclasses
@@ -43,7 +45,7 @@ class RowPlan:
       examples: record and index of each, in the order of the rows.
       segment_ends: for each segment, the number of examples up to its end.
       row_ends: for each row, the number of segments up to its end.
-      varies: whether lengths change with each epoch's random draws; the plan uses those of one.
+      varies: whether lengths change with each epoch's random draws; the plan uses one epoch's.
     """
 
     examples: Int[np.ndarray, "examples 2"]
@@ -65,7 +67,7 @@ class RowPlan:
 
     @classmethod
     def joined(cls, plans: Sequence["RowPlan"]) -> "RowPlan":
-        """Returns the plan that has the rows of several, one after the other."""
+        """Returns a plan with the rows of several plans, one after the other."""
 
         def ends(name: str) -> np.ndarray:
             before, found = 0, [np.zeros(0, np.int64)]
@@ -93,7 +95,7 @@ class RowPlan:
         return segments
 
     def to_bytes(self) -> bytes:
-        """Returns the plan as a file's content."""
+        """Returns the plan as the content of a file."""
         file = io.BytesIO()
         np.savez_compressed(file, **dataclasses.asdict(self))
         return file.getvalue()
@@ -103,11 +105,11 @@ class RowPlan:
         """The inverse of `to_bytes`.
 
         Args:
-          content: what `to_bytes` returned, but possibly damaged or replaced.
-          records: the record numbers that it may contain.
+          content: the result of `to_bytes`, possibly damaged or replaced.
+          records: the record numbers that the plan may contain.
 
         Raises:
-          ValueError: it is not valid content.
+          ValueError: the content is not a valid plan.
         """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
@@ -148,11 +150,11 @@ def plan_rows(
 
     Args:
       order: the records' numbers, in the order in which they are packed.
-      measure: packs a block of them.
+      measure: packs a block of records.
       folder: where blocks are saved, on a disk or in a bucket; None saves nothing.
       key: identifies everything that the plan depends on, with characters allowed in file names.
-      process_index, process_count: of the processes that share the pass, each begins with a
-        different block, and reads from the folder what the others have finished by then.
+      process_index, process_count: the processes that share the pass. Each begins with a different
+        block, and reads the blocks that others have finished from the folder.
 
     Raises:
       StorageError: the bucket can't be used.
@@ -177,7 +179,7 @@ def plan_rows(
 
 
 def digest(parts: Iterator[str]) -> str:
-    """Returns a name for a sequence of texts; the same texts in the same order give the same."""
+    """Returns a name for a sequence of texts, equal for the same texts in the same order."""
     found = hashlib.sha256()
     for part in parts:
         found.update(f"{len(part)}:".encode())
@@ -186,7 +188,7 @@ def digest(parts: Iterator[str]) -> str:
 
 
 def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | None:
-    """The plan in a file; None if there is none that can be read."""
+    """The plan in a file; None if the file is missing or can't be read."""
     with naming_storage(path):
         if not path.exists():
             return None
@@ -199,9 +201,9 @@ def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | N
 
 
 def _write(path: epath.Path, content: bytes) -> None:
-    """Writes a complete file; if several processes write it at once, all write the same.
+    """Writes a complete file; several processes may write the same content at once.
 
-    If a folder is not writable, the next start needs another pass, but this run continues.
+    If the folder is not writable, this run continues, but the next start needs another pass.
     """
     try:
         write_file(path, content)

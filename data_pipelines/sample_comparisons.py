@@ -1,13 +1,14 @@
-"""Comparisons of a model's own samples, for which it is known which are supported.
+"""Builds comparisons of a model's own samples, given which of them are supported.
 
     python -m data_pipelines.sample_comparisons SAMPLES OUT_DIR [--pairs 3]
 
-SAMPLES is what `launch/eval.py --samples 8 --output PREFIX` writes as PREFIX_samples.jsonl: several
+SAMPLES is the file PREFIX_samples.jsonl of `launch/eval.py --samples 8 --output PREFIX`: several
 answers to each question, judged by its right answer and evidence. For each question, up to --pairs
 unsupported samples are each compared with a supported one, which is preferred. So a reward model
-sees the faults of the model whose samples it will choose among, like the paper's, whose raters
-compared samples (GopherCite, sections 2.4 and 2.6). Writes comparisons_train.jsonl and
-comparisons_validation.jsonl; whole questions are held out, by their ids.
+sees the faults of the model among whose samples it will choose. The same is true in the paper,
+where raters compared samples (GopherCite, sections 2.4 and 2.6). OUT_DIR gets
+comparisons_train.jsonl and comparisons_validation.jsonl. Whole questions are held out, by their
+ids.
 """
 
 import argparse
@@ -32,7 +33,7 @@ class JudgedSamples:
 
     Attributes:
       question: its text.
-      supported: whether each answer is right and its quote says so, by the answer's text.
+      supported: for each answer's text, whether the answer is right and its quote proves it.
     """
 
     question: str
@@ -68,7 +69,7 @@ def _parse_sample(
     supported = fields.flag("supported")
     if supported is None:
         raise fields.error("supported", "is missing: the samples have to be judged")
-    # The part of the text that was judged, if that is not all; this matters for few-shot prompts.
+    # The part of the text that was judged; after few-shot prompts it may not be all of it.
     text = fields.text("answer" if "answer" in fields else "text", empty=True)
     return fields.text("question_id"), fields.text("question"), text, supported
 
@@ -76,11 +77,11 @@ def _parse_sample(
 def compare(
     samples: Mapping[str, JudgedSamples], pairs: int, source: str = "samples"
 ) -> Iterator[Comparison]:
-    """Builds comparisons of each question's samples; which and in what order depends on its id.
+    """Builds comparisons of each question's samples; the question's id seeds choice and order.
 
     Args:
-      samples: samples by question id; questions with only supported samples, or none, are skipped.
-      pairs: maximum comparisons per question.
+      samples: samples by question id; a question needs both supported and unsupported samples.
+      pairs: maximum number of comparisons per question.
       source: the comparisons' source.
 
     Yields:
@@ -111,7 +112,7 @@ def split_of(comparison: Comparison, held_out: float) -> str:
 
 
 def _response(text: str) -> Response:
-    """Claims with their evidence; a malformed answer stays a text."""
+    """The claims of a text with their evidence; a malformed text stays as it is."""
     try:
         return evidence.parse(text)
     except evidence.SyntaxFault:

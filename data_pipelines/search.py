@@ -3,10 +3,10 @@
     python -m data_pipelines.search rated-answers IN.jsonl OUT.jsonl --index corpus.db
     python -m data_pipelines.search questions     IN.jsonl OUT.jsonl --index web.db --engine brave
 
-Each record of OUT has hits instead of documents: ids of pages in the index (built by
+Each record of OUT has hits instead of documents: the ids of pages in the index (built by
 `gophercite index`) in rank order, with the snippets of the results page. With a web search engine,
-the pages found are fetched and added to the index, which need not exist before. Prints the gold
-pages' recall.
+the pages found are fetched and added to the index, which is created if necessary. The command
+prints the recall of the gold pages.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def _web(flags: argparse.Namespace, index: DocumentIndex, stack: contextlib.Exit
 
 
 def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
-    """Yields records; during a web search, which takes hours, reports progress now and then."""
+    """Yields records; during a web search, which takes hours, reports progress regularly."""
     begun = noted = time.monotonic()
     for number, record in enumerate(asked):
         now = time.monotonic()
@@ -102,7 +102,7 @@ def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
 def _found(
     asked: Iterator[R], search: Callable[[R], R], flags: argparse.Namespace, problems: list[str]
 ) -> Iterator[R]:
-    """Yields records with their search results; those that don't match the index are named."""
+    """Yields records with their search results; reports records that don't match the index."""
     for record in asked:
         try:
             yield search(record)

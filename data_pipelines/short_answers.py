@@ -1,16 +1,16 @@
-"""Short answers from browsed ones: training data for an extractor, for sets such as TriviaQA.
+"""Builds training data for an extractor of short answers from browsed ones, as for TriviaQA.
 
     python -m data_pipelines.short_answers QUESTIONS.jsonl EPISODES.jsonl.gz … --out FOLDER
     python -m data_pipelines.short_answers trivia_train.jsonl runs/answers/bc/episodes.jsonl.gz \\
         --out extraction --count 256
 
-WebGPT's appendix G: because its answers are long, a model is fine-tuned, on 256 questions, to give
-the short answer after reading the browsed one as its page. --without-browsing builds the same data
-for the ablation, which reads the question alone. FOLDER gets `completions_train.jsonl` and
-`completions_validation.jsonl`, the first --held-out questions. Train with
+Because WebGPT's answers are long, its appendix G fine-tunes a model on 256 questions to give the
+short answer after reading the browsed answer as its page. --without-browsing builds the same data
+for the ablation, which reads the question alone. FOLDER gets `completions_train.jsonl`, and
+`completions_validation.jsonl` with the first --held-out questions. Train with
 gin_configs/extractor_webgpt.gin, and answer with launch/extract_answers.py. The target is the
-accepted answer that the browsed one contains, otherwise the first one. Questions that nobody
-browsed for, and questions without accepted answers, are left out.
+accepted answer that the browsed answer contains, or the first accepted answer if it contains none.
+Questions without a browsed answer or without accepted answers are left out.
 Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong usage.
 """
 
@@ -32,9 +32,10 @@ PAGE_TITLE = "What was found"  # title of the page that contains the browsed ans
 
 
 def browsed_texts(episodes: Iterable[Episode]) -> dict[str, str]:
-    """Returns the answers, by question id, without citations; empty ones are left out.
+    """Returns the episodes' answers by question id, without citations and without empty answers.
 
-    If there are several episodes, the one with the highest reward counts, or the first one.
+    If a question has several episodes, the one with the highest reward counts; without rewards, the
+    first.
     """
     texts = {id: without_citations(each.end.answer or "") for id, each in chosen(episodes).items()}
     return {id: text for id, text in texts.items() if text}
@@ -45,7 +46,7 @@ def extraction_prompt(question: str, browsed: str | None) -> str:
 
     Args:
       question: its text.
-      browsed: the answer; None for the question alone.
+      browsed: the browsed answer; None for a prompt with the question alone.
     """
     pages = [] if not browsed else [Document("browsed", PAGE_TITLE, browsed)]
     return prompts.prompt(question, pages)
@@ -60,7 +61,7 @@ def completions(
 
     Args:
       questions: questions with their accepted answers.
-      browsed: answers by question.
+      browsed: browsed answers by question id.
       browsing: whether the prompt shows the browsed answer.
     """
     learnt = []

@@ -1,8 +1,8 @@
 """Sources of examples: JSON-lines files and the sample world, as seqio data sources.
 
 Every example is `{"record": JSON text, "id": text, "seed": int64}`; preprocessors turn records into
-tokens. `seed` is the epoch's, the key for all random draws (`data_pipelines.randomness`). Shuffling
-is a permutation of the whole source by that seed, and hosts take every n-th example of it, so no
+tokens. `seed` is the seed of the epoch, which keys all random draws (`data_pipelines.randomness`).
+Shuffling permutes the whole source by that seed, and hosts take every n-th example of it, so no
 example depends on its position or host.
 """
 
@@ -28,7 +28,7 @@ from data_pipelines.sample_world.world import World
 from gophercite import records
 
 EXAMPLE_TYPES = {"record": tf.string, "id": tf.string, "seed": tf.int64}
-_ENDLESS = 100_000  # number of a world's examples above which no run reads them all
+_ENDLESS = 100_000  # a world with more examples than this counts as endless: no run reads them all
 _CHUNK = 32  # records per transfer from Python to tf.data, which costs more than making one
 
 
@@ -39,9 +39,9 @@ def shuffled(
 
     Args:
       count: number of records.
-      pages: a number for each record; those with the same number stay together, and their order is
-        random, too. None to keep none together.
-      draws: what to draw from.
+      pages: a number for each record. Records with the same number stay together, in a random order
+        of their own. None keeps no records together.
+      draws: the source of randomness.
     """
     order = draws.permutation(count)
     if pages is None:
@@ -52,7 +52,7 @@ def shuffled(
 
 
 class NumberedSource(seqio.DataSource):
-    """A source whose records are known by their numbers."""
+    """A source whose records are numbered."""
 
     @abc.abstractmethod
     def count(self, split: str) -> int:
@@ -81,7 +81,7 @@ class NumberedSource(seqio.DataSource):
         return True
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """Returns the split itself: records are numbered, not filed."""
+        """Returns the split itself as the only shard."""
         return [split]
 
     def num_input_examples(self, split: str) -> int:
@@ -140,10 +140,10 @@ class RecordSource(NumberedSource):
 
 
 class JsonLinesSource(RecordSource):
-    """Validated records of JSON-lines files, one or more for each split.
+    """Validated records of JSON-lines files, with one or more files for each split.
 
     The files are read when a split is first used, and its records are held in memory. Bad lines
-    are named in the log with file, line and field, counted and skipped.
+    are logged with file, line and field, counted, and skipped.
 
     Args:
       files: the file or files of each split, `.jsonl` or `.jsonl.gz`.
@@ -182,7 +182,8 @@ class JsonLinesSource(RecordSource):
     def record(self, split: str, index: int) -> tuple[str, str]:
         """Returns the id and JSON text of a record.
 
-        The id consists of the file's index in the split and the record's among the good ones.
+        The id consists of the index of the file in the split, and the record's index among the good
+        records of the file.
         """
         return self._read(split)[0][index]
 
@@ -223,7 +224,7 @@ class JsonLinesSource(RecordSource):
 
 
 def _missing_text(record: records.Record, path: str | Path) -> records.RecordError | None:
-    """Reports a document without text in a record, which no prompt can show."""
+    """The error for a record with a document without text, which no prompt can show; else None."""
     if isinstance(record, records.RatedAnswer):
         name = f"the answer to {record.question_id!r}"
     elif isinstance(record, records.Question):
@@ -250,8 +251,8 @@ def question_of(world: World, index: int) -> dict[str, object]:
 def comparison_of(world: World, index: int) -> dict[str, object]:
     """Returns comparison `index` of a world as JSON.
 
-    No prompt has to contain its pages, so a question may have many: the more a wrong page has in
-    common with the right one, the more an answer that quotes it teaches.
+    Its pages need not fit into a prompt, so a question may have many of them: the more a wrong page
+    has in common with the right one, the more can be learned from an answer that quotes it.
     """
     world = dataclasses.replace(world, max_documents=8, max_sentences=80)
     return records.to_json(to_comparison(world.comparison(index)))
@@ -272,9 +273,9 @@ class SampleWorldSource(RecordSource):
 
     Args:
       make: builds the JSON object of an example from a world and a number.
-      seed: which world.
-      examples: number of examples in a pass over each split. A pass over the training split is
-        long enough that most runs see no example twice.
+      seed: seed of the world.
+      examples: number of examples in a pass over each split. By default, a pass over the training
+        split is so long that most runs see no example twice.
     """
 
     def __init__(

@@ -2,11 +2,11 @@
 
     python -m data_pipelines.stance_questions stance.jsonl
 
-WebGPT's appendix H: for each of twenty topics, ten conspiracy theories and ten misconceptions,
-three questions: one doubts the belief, one is neutral, one takes it for granted. The topics are the
-paper's; the wording follows its pattern, but is ours. Each is a record (docs/records.md) with
-the belief as its `incorrect_answers`; its id is `TOPIC/STANCE`. You can also use your own
-questions, in the same form.
+As in WebGPT's appendix H, there are twenty topics: ten conspiracy theories and ten misconceptions.
+Each topic has three questions: one doubts the belief, one is neutral, and one takes it for granted.
+The topics are the paper's. The wording follows its pattern, but is ours. Each question is a record
+(docs/records.md) with the belief as its `incorrect_answers` and the id `TOPIC/STANCE`. You can also
+use your own questions in the same form.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What happens to the records of files, before training: how many are used, and why not all."""
+"""Counts before training how many records of files are used, and why others are not."""
 
 import dataclasses
 import json
@@ -12,7 +12,8 @@ from data_pipelines.sources import JsonLinesSource
 from data_pipelines.task_input import TaskInput
 from gophercite import records
 
-# With more records than this, over-long ones are not counted in advance: it needs tokenisation.
+# With more records than this, over-long ones are not counted in advance, because that needs
+# tokenisation.
 _MOST_TOKENISED = 20_000
 _SHOWN_ERRORS = 5
 
@@ -21,12 +22,12 @@ def survey(name: str, input: TaskInput) -> list[str]:
     """Counts what happens to an input's records.
 
     Args:
-      name: purpose of the input.
-      input: the input whose records are counted; up to 20,000 are tokenised for this.
+      name: the purpose of the input, for the message.
+      input: the input whose records are counted; up to 20,000 records are tokenised for this.
 
     Returns:
-      A line with the counts, what to know about records that are held out, then the first bad
-      lines of the files; nothing for an input that reads no files.
+      Lines of text: the counts, a warning about held-out records if there is one, and the first bad
+      lines of the files. Empty for an input that reads no files.
 
     Raises:
       ValueError, OSError: a file can't be read, or contains nothing usable.

@@ -1,6 +1,6 @@
-"""Our models as T5X's, for T5X's own `train.py`, `eval.py` and `infer.py`.
+"""Our models as T5X models, for T5X's own `train.py`, `eval.py` and `infer.py`.
 
-Needs T5X (docs/t5x.md); nothing else here imports this module. A gin file names it:
+This needs T5X (docs/t5x.md); nothing else here imports this module. A gin file imports it:
 
     from data_pipelines import t5x_bridge
     MODEL = @t5x_bridge.GopherCiteModel()
@@ -31,8 +31,8 @@ from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import is_axes
 
-# Our logical axes under the names in T5X's rules for partitioning and for Adafactor's factors; an
-# axis without a name is neither sharded nor factored.
+# Names of our logical axes in T5X's rules for partitioning and for Adafactor's factors. An axis
+# without a name is neither sharded nor factored.
 _AXES = {"heads": "joined_kv", "kv_heads": "joined_kv", None: "relpos_buckets"}
 
 # The names that T5X's losses use for the features of our tasks.
@@ -50,20 +50,21 @@ Batch = Mapping[str, Array]
 def feature_converter(
     pack: bool = True, use_custom_packing_ops: bool = False
 ) -> DecoderFeatureConverter:
-    """The converter for our own tasks, with the arguments that T5X passes to one.
+    """Returns the converter for our own tasks; it takes the arguments that T5X passes.
 
     Args:
       pack: whether several examples share a row.
-      use_custom_packing_ops: for T5X's own converters; there is only one way of packing here.
+      use_custom_packing_ops: ignored; T5X passes it to every converter.
     """
     del use_custom_packing_ops
     return DecoderFeatureConverter(pack=pack)
 
 
 class _Vocabulary(SeqioVocabulary):
-    """Equals any other vocabulary with the same tokens: T5X compares the model's with the task's.
+    """A vocabulary that equals any other with the same tokens, because T5X compares the two.
 
-    Python asks the model's, on the right, because its class is derived from the task's.
+    T5X compares the task's vocabulary with the model's. Python calls the method of the model's
+    vocabulary, though it is on the right, because its class is derived from that of the task's.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -84,13 +85,13 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
     """One of our models, for training, evaluation and inference by T5X.
 
     Args:
-      model: a model folder, or a training run's, which gives architecture and vocabulary.
-        Parameters are random, or come from `utils.RestoreCheckpointConfig`; docs/t5x.md says how
-        to convert those of the folder to such a checkpoint.
+      model: a model folder, or the folder of a training run, for architecture and vocabulary.
+        Parameters are random, or come from `utils.RestoreCheckpointConfig`; docs/t5x.md says how to
+        convert the folder's parameters to such a checkpoint.
       optimizer_def: T5X's optimizer.
-      feature_converter_cls: builds batches from a task's examples; by default for the tasks in
-        `data_pipelines`. Use `@seqio.DecoderFeatureConverter` for tasks with "targets", or "inputs"
-        and "targets", which in T5X begin with token 0.
+      feature_converter_cls: builds batches from a task's examples; the default is for the tasks in
+        `data_pipelines`. Use `@seqio.DecoderFeatureConverter` for tasks with "targets", or with
+        "inputs" and "targets", whose rows begin with token 0 in T5X.
       temperature: sampling temperature for `predict_batch`; 0 takes the most likely token.
       changes: fields of the architecture that control computation (`dtype`, `remat_every`, …).
       **options: arguments of `t5x.models.BaseTransformerModel`: `label_smoothing`, `z_loss`,
@@ -219,7 +220,7 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
         )
         keys = jax.random.split(jax.random.key(0) if key is None else _typed(key), rows)
         decoded = decode(plan, flax.core.unfreeze(params), tokens, lengths, keys, None, None)
-        # The row's inputs, less the token that T5X puts first, count towards its length.
+        # The row's inputs, without the token that T5X puts first, count towards its length.
         kept = jnp.arange(length) < (length - lengths + 1)[:, None, None]
         assert decoded.log_probs is not None
         scores = jnp.sum(jnp.where(kept, decoded.log_probs, 0.0), axis=-1)

@@ -1,9 +1,9 @@
 """What all inputs have in common: the examples of a seqio task or mixture as rows of batches.
 
-Batch i is the same whatever batch a run starts from and however many hosts share it. The seed and
-its number determine its rows (`row_order`), a plan from one pass over the data determines the
-examples of a row (`row_plan`), and the seed, the epoch and the example determine each random draw.
-So a resumed run, and a host among many, build only their own rows.
+Batch i is the same whatever batch a run starts from and however many hosts share it. Its rows are
+determined by the seed and its number (`row_order`), the examples of a row by a plan from one pass
+over the data (`row_plan`), and each random draw by the seed, the epoch and the example. So a
+resumed run, or one host of many, builds only the rows that it needs.
 """
 
 import abc
@@ -39,10 +39,10 @@ class TaskInput(abc.ABC):
     Attributes:
       mixture_or_task_name: as registered with seqio (`data_pipelines.tasks`).
       split: a split of the task's source.
-      batch_size: rows of a batch, over all processes.
+      batch_size: rows per batch, over all processes.
       seed: seed for shuffling, mixing and all random draws.
       shuffle: whether each epoch has a different order.
-      limit: number of examples of each task that one pass takes, the first ones; None takes all.
+      limit: one pass takes only this many examples of each task, the first ones; None takes all.
       process_index, process_count: which share of each batch this process gets.
       plan_folder: where to save which examples share a row, on a disk or in a bucket; None computes
         it again whenever batches are requested.
@@ -87,7 +87,11 @@ class TaskInput(abc.ABC):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the task."""
+        """The vocabulary of the task.
+
+        Raises:
+          TypeError: it is not one of this project's.
+        """
         features = seqio.get_mixture_or_task(self.mixture_or_task_name).output_features
         vocabulary = features["tokens"].vocabulary
         if not isinstance(vocabulary, SeqioVocabulary):
@@ -99,7 +103,7 @@ class TaskInput(abc.ABC):
         """Yields batch `start`, `start + 1`, … without end.
 
         Raises:
-          RecordError: in a whole epoch of a task no example can be used.
+          RecordError: no example of a task's whole epoch can be used.
         """
 
     @abc.abstractmethod
@@ -126,9 +130,9 @@ class TaskInput(abc.ABC):
     def questions(self, limit: int) -> list[records.Question]:
         """Returns the first `limit` questions of the split, with documents, answers and evidence.
 
-        They are the ones from which the task's prompts were encoded, in order, each question once;
-        a task of plain texts has none. In a mixture, the id of another question that an earlier
-        task has already used gets the name of its task in front: `TASK/ID`.
+        They are the questions from which the task's prompts were encoded, in order and without
+        repeats; a task of plain texts has none. If an earlier task of a mixture has already used an
+        id for another question, the id becomes `TASK/ID`.
         """
         found: dict[str, records.Question] = {}
         for task in self.tasks:
@@ -153,11 +157,11 @@ class TaskInput(abc.ABC):
     @property
     @abc.abstractmethod
     def _example_length(self) -> int:
-        """Maximum tokens of an example; a longer one can't be used."""
+        """Maximum number of tokens in an example; longer examples can't be used."""
 
     @property
     def trained_length(self) -> int | None:
-        """Tokens that a prompt and its answer have at most; None if rows are not such texts."""
+        """Maximum number of tokens of a prompt with its answer; None if rows are other texts."""
         return None
 
     @abc.abstractmethod
@@ -166,7 +170,7 @@ class TaskInput(abc.ABC):
 
     @property
     def tasks(self) -> list[seqio.Task]:
-        """The task, or those of the mixture."""
+        """The task, or the tasks of the mixture."""
         provider = seqio.get_mixture_or_task(self.mixture_or_task_name)
         return list(provider.tasks) if isinstance(provider, seqio.Mixture) else [provider]
 
@@ -250,7 +254,7 @@ class TaskInput(abc.ABC):
             coming: dict[int, list[list[Segment]]] = {}
             for step in range(size):
                 if step >= first:
-                    # The first row of a group is its fullest: they must not all be in one step.
+                    # The first row of a group is its fullest, so each lane begins at another row.
                     yield [now[lane][(step + lane) % size] for lane in lanes]
                 # Each step builds a part of the next period, so that no step waits for all of it.
                 coming |= made(period + 1, lanes[step::size])
@@ -287,7 +291,7 @@ def _rated_question(answer: records.RatedAnswer, source: str) -> records.Questio
     for document in answer.documents:
         if document.id == answer.document and isinstance(document, records.Document):
             start = document.text.find(answer.quote)
-            if start < 0:  # the case of ASCII letters may differ
+            if start < 0:  # ASCII letters may differ in case
                 start = fold_case(document.text).find(fold_case(answer.quote))
             end = start + len(answer.quote)
     evidence = (records.Span(answer.document, start, end),) if 0 <= start < end else ()

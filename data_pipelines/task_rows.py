@@ -1,4 +1,4 @@
-"""The rows of one task, each of which can be built without the earlier ones."""
+"""The rows of one task, each of which can be built without the rows before it."""
 
 import collections
 import dataclasses
@@ -22,9 +22,9 @@ from data_pipelines.row_plan import PlannedRow, Ref, RowPlan, digest, plan_rows
 GROUP = 16  # rows that are packed together if lengths are not known in advance
 _COMPARED = 16  # records of a block that are built twice, to see whether lengths vary
 _TRIED = 4096  # examples of an endless task to try before reporting that none can be used
-_EXTRAS = 2  # typical number of examples that fill up the rows of a plan
-_ANY = -1  # any of a record's examples
-_SOME = 8  # examples to build at once if it is not known how many fit
+_EXTRAS = 2  # typical number of examples that fill the remaining room in the rows of a plan
+_ANY = -1  # stands for all of a record's examples
+_SOME = 8  # examples to build at once if it is not known how many will fit
 _HELD_TOKENS = 2**24  # for records that give several examples; 128 MiB
 
 
@@ -37,8 +37,8 @@ class Packing:
       pack: whether several examples share a row.
       share_beginnings: whether examples that begin alike share their beginning.
       convert: converts a task's features to an example, which has `tokens`.
-      usable: whether an example is trained on; called for each one when it is built.
-      settings: anything else on which these two depend.
+      usable: whether an example can be used; called for each example when it is built.
+      settings: anything else on which `convert` and `usable` depend.
     """
 
     length: int
@@ -55,7 +55,7 @@ class Pass:
 
     Attributes:
       split: a split of the task's source.
-      lengths: the preprocessors' `sequence_length`.
+      lengths: the `sequence_length` of the preprocessors.
       seed: the run's seed.
       shuffle: whether each epoch has a different order.
       plan_folder: where plans are saved (`row_plan`); None saves none.
@@ -82,11 +82,11 @@ class NothingUsableError(Exception):
 class TaskRows:
     """The rows of one task without end, in groups that can be built in any order.
 
-    A finite split is planned (`row_plan`): each epoch has every usable example once, with the
-    plan's rows in an order specific to the epoch. If lengths vary from epoch to epoch, `GROUP` rows
-    of the plan at a time are packed again; an example that does not fit is used in another epoch,
-    and the remaining room goes to examples drawn at random. For an endless source all examples are
-    drawn at random.
+    A finite split is planned (`row_plan`): each epoch has every usable example once, with the rows
+    of the plan in an order of its own. If lengths vary from epoch to epoch, the rows of the plan
+    are packed again, `GROUP` rows at a time. An example that does not fit is left to another epoch,
+    and the remaining room is filled with examples drawn at random. For an endless source, all
+    examples are drawn at random.
     """
 
     def __init__(self, task: seqio.Task, reading: Pass, rows: Packing) -> None:
@@ -95,7 +95,7 @@ class TaskRows:
         self._packing = rows
         self._reader = reader_of(task, reading.split, reading.lengths)
         self._pieces = _HeldPieces()
-        # Typical number of records in a group of an endless task; rows alone take one each.
+        # Typical number of records in a group of an endless task; one per row without packing.
         self._usual = 2 * GROUP if rows.pack else 1
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class TaskRows:
 
     @functools.cached_property
     def rows_together(self) -> int:
-        """Number of rows that have to be packed together: 1 if each is known in advance."""
+        """Number of rows that have to be packed together; 1 if all rows are known in advance."""
         unknown = self._packing.pack and (self.endless or self._plan.varies)
         return GROUP if unknown else 1
 
@@ -119,7 +119,7 @@ class TaskRows:
         return sum(map(len, itertools.chain.from_iterable(rows))) / len(rows)
 
     def groups(self, numbers: Sequence[int], rows: int) -> list[list[list[Segment]]]:
-        """Returns several groups of a given number of rows; reading them together costs less.
+        """Returns several groups of a given number of rows, which are faster to read together.
 
         Args:
           numbers: numbers of the groups, from 0.
@@ -185,7 +185,7 @@ class TaskRows:
         )  # fmt: skip
 
     def _examples(self, wanted: Sequence[tuple[int, Ref]]) -> dict[tuple[int, Ref], Any]:
-        """The usable examples, by epoch and name."""
+        """The usable examples, by epoch and `Ref`."""
         records = list(dict.fromkeys((epoch, ref.record) for epoch, ref in wanted))
         parts = {each: held for each in records if (held := self._pieces.get(each)) is not None}
         missing = [each for each in records if each not in parts]
@@ -219,19 +219,17 @@ class TaskRows:
             )
             for group in groups
         ]  # fmt: skip
-        # The number built at once does not affect the rows, only the time they take.
+        # The number of examples built at once does not affect the rows, only the time they take.
         late = self._reader.made - before - at_first * len(groups)
         least = _SOME if how.pack else rows
         self._usual = max(at_first + (late // (2 * len(groups)) if late > 0 else -1), least)
         return made
 
     def _drawn(self, groups: Sequence[int], seed: int, at_first: int) -> dict[int, Iterator[Any]]:
-        """Examples drawn for some groups, among all usable ones; each group's never end.
-
-        Each group has its own random draws.
+        """For each group, endless examples drawn from all usable ones, with draws of its own.
 
         Args:
-          groups: their numbers.
+          groups: numbers of the groups.
           seed: the run's seed.
           at_first: number of records of each group to build at once.
         """
@@ -294,7 +292,7 @@ class TaskRows:
         reading = self._reading
         order = np.arange(self._reader.count)
         if reading.shuffle:
-            # Independent of the run's seed: runs with different seeds share a plan.
+            # Independent of the run's seed, so that runs with different seeds share a plan.
             order = self._reader.shuffled(np.random.default_rng(0))
         folder = reading.plan_folder
         key = "" if folder is None else self._key(order)
@@ -340,8 +338,7 @@ class TaskRows:
         return RowPlan.of(rows, varies=compared != sizes[:_COMPARED])
 
     def _key(self, order: np.ndarray) -> str:
-        """Identifies everything the plan depends on: records, preprocessors, vocabulary,
-        packing."""
+        """A digest of all that the plan depends on: records, preprocessors, vocabulary, packing."""
         reading, how = self._reading, self._packing
         settings = (
             reading.split, reading.lengths, how.length, how.pack, how.share_beginnings,
@@ -355,9 +352,9 @@ class TaskRows:
 
 
 class _HeldPieces:
-    """Examples of records that give several, such as long documents; a row needs only one of them.
+    """A cache for records that give several examples (long documents), of which a row needs one.
 
-    They belong to one epoch, the latest.
+    It holds only the examples of the latest epoch.
     """
 
     def __init__(self) -> None:

@@ -54,11 +54,11 @@ def add_rated_answers(
         (`preprocessors.encode_rated_answers`).
       contexts: how each prompt's documents are chosen and cut, with new draws in each epoch
         (appendix D.2); None shows all of them whole, in order.
-      report: counts what `contexts` kept and why it dropped the rest.
+      report: counts what `contexts` kept, and what it dropped for which reason.
       index: the search index with the pages, for answers whose documents are search results
         (`data_pipelines.search`); needs `contexts`.
-      by_page: whether answers about the same documents stay together when shuffled, so
-        that `Input.share_beginnings` reads their documents once.
+      by_page: whether answers about the same documents stay together when shuffled, so that
+        `Input.share_beginnings` reads their documents once.
       strict: whether the first bad line is an error.
 
     Returns:
@@ -96,10 +96,9 @@ def add_questions(
 ) -> str:
     """Registers the prompts of questions whose answers are sampled (appendix F.2).
 
-    `RolloutInput` builds the batches. With `contexts` a prompt shows the first one to five
-    documents
-    in random order, as in supervised fine-tuning but without a quoted document; without it
-    it shows all of them whole, in order. Arguments and errors are those of `add_rated_answers`.
+    `RolloutInput` builds the batches. With `contexts`, a prompt shows the first one to five
+    documents in random order, as in supervised fine-tuning but without a quoted document. Without,
+    it shows all documents whole, in order. Arguments and errors are those of `add_rated_answers`.
     """
     _refuse_unread_index(index, contexts)
     source = sources.JsonLinesSource(files, records.Question, strict=strict, hits=index is not None)
@@ -116,7 +115,7 @@ def add_questions(
 def add_documents(
     name: str, files: Files, vocabulary: Vocabulary | str | Path, *, strict: bool = False
 ) -> str:
-    """Registers language modelling on the documents of JSON-lines files; arguments as above."""
+    """Registers language modelling on documents; arguments as in `add_rated_answers`."""
     source = sources.JsonLinesSource(files, records.Document, strict=strict)
     return register(name, source, [preprocessors.encode_documents], vocabulary)
 
@@ -129,10 +128,10 @@ def add_completions(
     prompt_weight: float = 0.0,
     strict: bool = False,
 ) -> str:
-    """Registers behaviour cloning on completions, whose prompt is not in the loss.
+    """Registers behaviour cloning on completions; by default their prompts are not in the loss.
 
-    `python -m data_pipelines.browsing_completions` builds them from demonstrations. Arguments as in
-    `add_rated_answers`.
+    `python -m data_pipelines.browsing_completions` builds completions from demonstrations.
+    Arguments as in `add_rated_answers`.
     """
     source = sources.JsonLinesSource(files, records.Completion, strict=strict)
     encode = functools.partial(preprocessors.encode_completions, prompt_weight=prompt_weight)
@@ -149,9 +148,9 @@ def add_clozes(
 ) -> str:
     """Registers language modelling on documents and questions made from their sentences.
 
-    Each question lacks a phrase of a sentence; its answer cites phrase, title and sentence in a
-    plain style (`data_pipelines.cloze`). Arguments as in `add_rated_answers`; `prompt_weight` is
-    the weight of pages and questions.
+    Each question asks for a phrase of a sentence; its answer is the phrase, with title and sentence
+    cited in a plain style (`data_pipelines.cloze`). Arguments as in `add_rated_answers`;
+    `prompt_weight` is the weight of pages and questions.
     """
     return _add_texts(name, files, vocabulary, cloze, prompt_weight, strict)
 
@@ -197,9 +196,9 @@ def add_comparisons(
 ) -> str:
     """Registers reward modelling on the comparisons of JSON-lines files.
 
-    If a line lacks labels, they are the majority of its ratings. `ComparisonInput` builds the
-    batches. Arguments as in `add_rated_answers`; `prefix_tokens` is the maximum for question and
-    references of a long answer, and the reward model must be used with the same value.
+    If a line lacks a label, it is the majority of the line's ratings. `ComparisonInput` builds the
+    batches. Arguments as in `add_rated_answers`; `prefix_tokens` is the maximum number of tokens
+    for a long answer's question and references. The reward model must be used with the same value.
     """
     source = sources.JsonLinesSource(files, records.Comparison, strict=strict)
     return _add_comparisons(name, source, vocabulary, prefix_tokens)
@@ -208,16 +207,22 @@ def add_comparisons(
 def add_tfds(
     dataset: str, vocabulary: Vocabulary | str | Path, *, data_dir: str | None = None
 ) -> str:
-    """Registers task `tfds_DATASET`; TensorFlow Datasets is only accessed when it is used.
+    """Registers task `tfds_DATASET`; TensorFlow Datasets is only accessed when the task is used.
 
     `squad`, `natural_questions` and `trivia_qa` give Rated-Good answers with the sentence that
     proves them; `natural_questions_open` and `asqa` have no documents and give questions with plain
     answers.
 
     Args:
-      dataset: one of the five.
+      dataset: name of one of these five data sets.
       vocabulary: a vocabulary, or the folder or file of one.
       data_dir: folder with the prepared data set; None for TFDS's own folder.
+
+    Returns:
+      The name of the task.
+
+    Raises:
+      ValueError: there is no such data set.
     """
     if dataset not in tfds_sources.DATASETS:
         known = ", ".join(tfds_sources.DATASETS)
@@ -235,7 +240,7 @@ def add_mixture(name: str, rates: Mapping[str, float]) -> str:
     """Registers a mixture of tasks with their rates; an earlier one with this name is replaced.
 
     Raises:
-      ValueError: a rate is not a number over 0.
+      ValueError: a rate is not a number above 0.
     """
     for task, rate in rates.items():
         if not 0 < rate < math.inf:

@@ -1,7 +1,7 @@
 """TensorFlow Datasets as sources of records: `squad`, `natural_questions`, `trivia_qa` and others.
 
-Nothing is read before a source is used, and it never downloads anything: to train on
-a data set, prepare it first (`tfds build`), because some take tens of gigabytes.
+Nothing is read before a source is used, and nothing is ever downloaded: to train on a data set,
+prepare it first (`tfds build`), because some take tens of gigabytes.
 """
 
 import functools
@@ -43,7 +43,7 @@ class TfdsDataset:
 class TfdsSource(seqio.DataSource):
     """A prepared TFDS data set as records, in the form of `data_pipelines.sources`.
 
-    Examples without an answer that their documents prove are left out.
+    Examples whose documents prove none of their answers are left out.
 
     Args:
       dataset: the data set and its conversion.
@@ -61,7 +61,7 @@ class TfdsSource(seqio.DataSource):
         return False
 
     def list_shards(self, split: str) -> Sequence[str]:
-        """Returns the split itself, so hosts divide it by example."""
+        """Returns the split itself as the only shard, so that hosts divide it by example."""
         return [split]
 
     def num_input_examples(self, split: str) -> int:
@@ -79,7 +79,7 @@ class TfdsSource(seqio.DataSource):
         """Returns one pass over a split; arguments as in `sources.NumberedSource.order`.
 
         Raises:
-          FileNotFoundError: the data set is not prepared; the message has the command for it.
+          FileNotFoundError: the data set is not prepared; the message says how to prepare it.
         """
         reading = tfds.ReadConfig(shuffle_seed=seed, add_tfds_id=True)
         raw = self.builder.as_dataset(split=split, shuffle_files=shuffle, read_config=reading)
@@ -110,7 +110,7 @@ class TfdsSource(seqio.DataSource):
         """TFDS's object for the data set.
 
         Raises:
-          FileNotFoundError: it is not prepared; the message has the command for it.
+          FileNotFoundError: it is not prepared; the message says which command prepares it.
         """
         builder = tfds.builder(self._dataset.name, data_dir=self._data_dir)
         if not builder.is_prepared():

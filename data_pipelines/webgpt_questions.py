@@ -7,7 +7,7 @@ DELETED_TITLE = "[deleted by user]"
 _NO_SELFTEXT = frozenset({"", "[deleted]", "[removed]"})
 _URL_TOKEN = re.compile(r"_URL_(\d{1,6})_")
 
-# Character sequences that mark an actual question, each between word boundaries of a regex.
+# Words that mark an actual question; they match as whole words (`\b`).
 _ASKING = (
     "explain eli5 which what whats whose who whos whom where wheres when whens how hows why whys "
     "am is isn isnt are aren arent was wasn wasnt were weren werent do don dont does doesn doesnt "
@@ -23,7 +23,7 @@ def is_question(text: str) -> bool:
 
 
 def with_urls(text: str, urls: Mapping[int, str] | Sequence[str]) -> str:
-    """Returns a text with `_URL_0_` and so on replaced by their addresses; others stay."""
+    """Returns a text with `_URL_0_` and so on replaced by addresses; tokens without one stay."""
     by_number = urls if isinstance(urls, Mapping) else dict(enumerate(urls))
     return _URL_TOKEN.sub(lambda match: by_number.get(int(match[1]), match[0]), text)
 
@@ -36,8 +36,8 @@ def eli5_question(
 ) -> str | None:
     """Returns a question of ELI5, or None if its author deleted it.
 
-    Title and selftext are joined by an empty line; `Explain: ` is prepended to anything
-    not phrased as a question.
+    Title and selftext are joined by an empty line. `Explain: ` is put before anything that is not
+    phrased as a question.
 
     Args:
       title: title of the post.
@@ -67,7 +67,7 @@ def arc_question(question: str, options: Sequence[str]) -> str:
 
 
 def fact_check_question(question: str, answer: str) -> str:
-    """Returns the question whether the claims in an answer to a question of ELI5 are right."""
+    """Returns a question that asks whether the claims in an answer to ELI5 are right."""
     return (
         "Fact-check each of the claims in the following answer.\n\n"
         f"Question: {question}\n\nAnswer: {answer}"

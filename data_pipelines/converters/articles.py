@@ -11,17 +11,17 @@ _BETWEEN = "\n\n"  # an empty line: windows may start after it
 
 
 def join_passages(gold: Sequence[GoldQuestion]) -> list[GoldQuestion]:
-    """Returns the questions with whole articles instead of passages, and their spans moved along.
+    """Returns the questions with whole articles instead of passages, and with adjusted spans.
 
-    An article consists of the passages of one group and title in the order of the source. Passages
-    that nobody asked about are missing, because converters don't return them.
+    An article consists of the passages with the same group and title, in the order of the source.
+    Passages without a question are missing, because converters don't return them.
 
     Args:
       gold: all questions of a source.
     """
     passages: dict[tuple[str, str], dict[str, Document]] = {}
     for item in gold:
-        # By text: the same passage has another id in another file.
+        # By text, because the same passage has different ids in different files.
         passages.setdefault(_article(item), {}).setdefault(item.document.text, item.document)
     pages = {key: _join(list(parts.values())) for key, parts in passages.items()}
     return [_on_page(item, *pages[_article(item)]) for item in gold]

@@ -1,4 +1,4 @@
-"""Fact checking: claims with evidence for or against them, also as questions: is the claim true?
+"""Fact checking: claims with evidence for or against them, also as questions.
 
 Licences of the sets: FEVER CC BY-SA 3.0, FoolMeTwice Apache-2.0, FEVER-symmetric MIT (its texts as
 FEVER's).
@@ -37,7 +37,7 @@ class CheckedClaim:
       supported: whether the passage proves it; otherwise it refutes it.
       document: the page, or the part of it in the data set.
       span: span of the evidence in the document's text.
-      group: the claims about one page, which must not be split.
+      group: name of the group of claims about one page, which must stay in one split.
     """
 
     id: str
@@ -57,7 +57,7 @@ class _Page(NamedTuple):
 
 
 def as_question(claim: str) -> str:
-    """Returns the question whether a claim is true (appendix E.2, type A)."""
+    """Returns a question that asks whether a claim is true (appendix E.2, type A)."""
     return f"Is it true that {claim}?"
 
 
@@ -74,8 +74,9 @@ def convert_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[Gold
 def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
     """Yields FEVER's claims with the sentences that prove or refute them.
 
-    If there are several sets of evidence, the first one on a single page counts. Claims without
-    enough information, or only with evidence on several pages, are counted and left out.
+    If there are several sets of evidence, the first one that is on a single page counts. Claims
+    with the label "not enough info", or with evidence on several pages only, are counted and left
+    out.
 
     Args:
       path: JSON lines with `id`, `label`, `claim` and `evidence`; the folder `wiki-pages` with the
@@ -113,7 +114,7 @@ def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
 
 
 def read_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
-    """Yields FoolMeTwice's claims; the document is the gold evidence, all of which is the proof.
+    """Yields FoolMeTwice's claims; the document is the gold evidence, and all of it is the proof.
 
     Args:
       path: JSON lines with `id`, `label`, `text`, `wikipedia_page` and `gold_evidence`.
@@ -133,10 +134,11 @@ def read_fool_me_twice(path: Path, report: ConversionReport) -> Iterator[Checked
 
 
 def read_fever_symmetric(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
-    """Yields FEVER-symmetric's claims; the document is the evidence, its first words the title.
+    """Yields FEVER-symmetric's claims; the document is the evidence, its first words are the title.
 
-    Each claim of FEVER appears with evidence for it and against it, and so does another claim,
-    with the same evidence. The ids of the three added pairs are FEVER's with a number appended.
+    Each claim of FEVER appears with evidence for it and with evidence against it, and so does a
+    second claim, with the same two pieces of evidence. The ids of the three added pairs are FEVER's
+    id with a number appended.
 
     Args:
       path: JSON lines with `id`, `label`, `claim` and `evidence`, a text.
@@ -160,10 +162,10 @@ def read_fever_symmetric(path: Path, report: ConversionReport) -> Iterator[Check
 
 
 def join_groups(claims: Sequence[CheckedClaim]) -> list[CheckedClaim]:
-    """Returns the claims with one group for all groups that have a document's text in common.
+    """Returns the claims with groups joined that have a document's text in common.
 
-    FEVER-symmetric's claims of different ids may have the same evidence. Groups that are connected
-    become the one that comes first; a group with texts of its own stays as it is.
+    In FEVER-symmetric, claims with different ids may have the same evidence. Connected groups get
+    the name of the first of them; a group that shares no text stays as it is.
     """
     groups = gold.joined_groups((claim.group, [claim.document.text]) for claim in claims)
     return [
@@ -202,13 +204,13 @@ def _claim(value: Any, field: str) -> str:
 
 
 def _evidence(value: Any) -> list[Any]:
-    """Returns the sets of evidence of a line; a line without any is named when it is converted."""
+    """Returns the sets of evidence of a line; a line with none is reported by the conversion."""
     evidence = value.get("evidence") if isinstance(value, dict) else None
     return evidence if isinstance(evidence, list) else []
 
 
 def _citations(evidence: Any) -> list[tuple[str, int]]:
-    """Returns title, as it is spelled, and number of the sentences in one set of evidence."""
+    """Returns the title (as spelled there) and number of each sentence in one set of evidence."""
     items = evidence if isinstance(evidence, list) else []
     quadruples = (item for item in items if isinstance(item, list) and len(item) == 4)
     return [

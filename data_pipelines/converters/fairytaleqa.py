@@ -27,9 +27,9 @@ def convert_fairytaleqa(path: Path, report: ConversionReport) -> Iterator[GoldQu
     """Yields each question with the section of the story that answers it.
 
     Sections are documents, titled with the story and their number; their hard line breaks become
-    spaces. The first answer is the claim; it has a span if the data set calls it explicit and a
-    section contains its words, or a sentence contains most of them (`sentences.find_answer`). A
-    story's sections are one group.
+    spaces. The first answer is the claim. It has a span if the data set calls it explicit and a
+    section contains its words, or one of its sentences contains most of them
+    (`sentences.find_answer`). The sections of a story are one group.
 
     Args:
       path: `.jsonl` or `.jsonl.gz`, one story per line.

@@ -26,8 +26,8 @@ class GoldQuestion:
       group: an article or story, which must not be divided between train, validation and test.
       answers: accepted answers, the best first, without duplicates.
       span: span of `answers[0]` in the document's text, or of the sentence that says it in other
-        words; None if nothing there says it.
-      page: name of the article or story without its file's, if `group` has the file's name.
+        words; None if the document doesn't say it.
+      page: name of the article or story without the file's name, if `group` includes that.
     """
 
     id: str
@@ -39,17 +39,17 @@ class GoldQuestion:
     page: str | None = None
 
 
-class BadRecord(ValueError):  # noqa: N818 (it is named, counted and passed over, not an error)
+class BadRecord(ValueError):  # noqa: N818 (it is reported and skipped, and is not an error)
     """Something in a source file that cannot be converted; the message says what is wrong."""
 
 
 @dataclasses.dataclass
 class ConversionReport:
-    """What happened to the records of a source file.
+    """Counts of what happened to the records of a source file.
 
     Attributes:
-      counts: number of records written, by kind, and left out, by reason.
-      problems: the first `KEPT_PROBLEMS` bad records, each named by its place in the file.
+      counts: number of records written, by kind, and of records left out, by reason.
+      problems: the first `KEPT_PROBLEMS` bad records, each with its place in the file.
       strict: whether the first bad record ends the conversion.
     """
 
@@ -58,10 +58,10 @@ class ConversionReport:
     strict: bool = False
 
     def skip(self, place: str, problem: str) -> None:
-        """Counts a bad record and keeps its name.
+        """Counts a bad record and keeps its place and problem.
 
         Raises:
-          RecordError: instead, when `strict`.
+          RecordError: the conversion is `strict`; the message has place and problem.
         """
         if self.strict:
             raise RecordError(f"{place}: {problem}")
@@ -71,10 +71,10 @@ class ConversionReport:
 
     @contextlib.contextmanager
     def skipping(self, place: str) -> Iterator[None]:
-        """Skips a bad record that its block finds, under this name."""
+        """Skips a record if the block finds it to be bad, and reports it with its place."""
         try:
             yield
-        except ValueError as problem:  # a `BadRecord`, or what a library says of a bad value
+        except ValueError as problem:  # a `BadRecord`, or a library's error about a bad value
             self.skip(place, str(problem))
 
     def summary(self) -> str:
@@ -82,7 +82,7 @@ class ConversionReport:
         return "\n".join(f"{count:7d} {what}" for what, count in self.counts.items())
 
     def named_problems(self) -> list[str]:
-        """Returns one line for each problem kept, and one for the others."""
+        """Returns one line for each problem that was kept, and one for the rest."""
         unnamed = self.counts["bad records skipped"] - len(self.problems)
         return [*self.problems, *([f"… and {unnamed} more"] if unnamed > 0 else [])]
 
@@ -133,7 +133,7 @@ def texts_field(value: Any, name: str) -> list[str]:
     """Returns list field `name` of a JSON object if all items are strings.
 
     Raises:
-      BadRecord: as for `list_field`, or an item is no string; it names the first.
+      BadRecord: as for `list_field`; or an item is not a string, and the message names the first.
     """
     items = list_field(value, name)
     for index, item in enumerate(items):
@@ -146,8 +146,8 @@ def answers_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
     """Returns a question's answers: the texts that are not empty, without duplicates, in order.
 
     Args:
-      texts: what the data set has, with surrounding space.
-      name: the field that they are from.
+      texts: the answers in the data set, with any surrounding space.
+      name: name of the field that they come from.
 
     Raises:
       BadRecord: there is none.
@@ -192,10 +192,10 @@ def distinct(answers: list[str]) -> tuple[str, ...]:
 
 
 def of_several_files(files: Iterable[Iterable[GoldQuestion]]) -> list[GoldQuestion]:
-    """Returns the questions of one or several files, with groups that have no page in common.
+    """Returns the questions of one or several files, with groups joined that share a page.
 
-    A page is known by its name, with spaces for underscores, and by its text. Groups with a page in
-    common become one, that of the first; all others stay as they are.
+    Two pages are the same if they have the same name (with spaces for underscores) or the same
+    text. Groups with a page in common get the name of the first of them; others stay as they are.
 
     Args:
       files: the questions of each file.
@@ -214,13 +214,13 @@ def _names_of_page(item: GoldQuestion) -> list[tuple[str, str]]:
 
 
 def joined_groups(members: Iterable[tuple[str, Iterable[Hashable]]]) -> list[str]:
-    """Returns the group of each member; groups that are connected become the first of them.
+    """Returns the group of each member; connected groups get the name of the first of them.
 
     Args:
-      members: the group of each, and what it may have in common with members of others.
+      members: for each member, its group, and the things that connect groups if they share one.
     """
-    earlier: dict[str, str] = {}  # another group of the same, by group; itself for the first
-    places: dict[str, int] = {}  # of groups, in the order of the members
+    earlier: dict[str, str] = {}  # an earlier group that each group is joined to, or itself
+    places: dict[str, int] = {}  # order in which the groups first appear
     known: dict[Hashable, str] = {}
 
     def first_of(group: str) -> str:

@@ -1,6 +1,6 @@
-"""Natural Questions: the original, and with gold passages as "lost in the middle" published them.
+"""Natural Questions: the original, and the version of "lost in the middle" with gold passages.
 
-A passage is the annotated long answer, whose sentence with the short answer is the evidence.
+A passage is the annotated long answer; its sentence with the short answer is the evidence.
 """
 
 import html
@@ -25,7 +25,7 @@ from data_pipelines.converters.gold import (
 )
 from data_pipelines.converters.sentences import find_answer
 
-# Tokens of the original without a space before or after them.
+# Tokens of the original without a space before them, or after them.
 _CLOSING = frozenset({",", ".", ";", ":", "!", "?", ")", "]", "%", "'s", "n't", "'", "''", "'re"})
 _OPENING = frozenset({"(", "[", "$", "``"})
 
@@ -34,10 +34,10 @@ Annotation = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 def convert_natural_questions(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
-    """Yields each question with its annotated long answer as the passage, the short one as answer.
+    """Yields each question with its annotated long answer as passage and its short one as answer.
 
-    The source gives no offsets: the answer's first occurrence in the long answer counts. A page's
-    questions are one group.
+    The source gives no offsets, so the answer's first occurrence in the long answer counts. The
+    questions about a page are one group.
 
     Args:
       path: `.jsonl` or `.jsonl.gz`, each line with `question`, `answers` and `nq_annotated_gold`.
@@ -76,7 +76,7 @@ def convert_simplified(path: Path, report: ConversionReport) -> Iterator[GoldQue
     Args:
       path: `.jsonl` or `.jsonl.gz`, each line with `example_id`, `question_text`, `document_url`,
         `document_text` and `annotations`.
-      report: counts what was left out, and the questions that have no answer to quote.
+      report: counts what was left out, and the questions without an answer to quote.
     """
     for number, value in read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -164,7 +164,7 @@ def _places(answer: Any, tokens: int) -> tuple[int, int]:
 
 
 def _title_in(url: str) -> str:
-    """Returns a page's title, which the simplified set has only in its address."""
+    """Returns a page's title, which the simplified set only has as part of the page's address."""
     try:
         parts = urllib.parse.urlsplit(html.unescape(url))
         titles_asked = urllib.parse.parse_qs(parts.query).get("title")

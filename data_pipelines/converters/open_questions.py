@@ -47,17 +47,17 @@ def convert_natural_questions_open(path: Path, report: ConversionReport) -> Iter
 def convert_eli5(
     path: Path, report: ConversionReport, *, webgpt: bool = False
 ) -> Iterator[Question]:
-    """Yields the questions of ELI5, with the answer with most votes first.
+    """Yields the questions of ELI5; the answer with the most votes comes first.
 
     Args:
-      path: JSON lines, in KILT's form (`id`, `input` and `output`, a list of which some have
-        `answer` and `meta.score`), or in the set's own (`q_id`, `title`, `selftext`,
-        `answers` with lists of `text` and `score`, and the replacements for the tokens `_URL_0_` of
-        title and selftext as `title_urls` and `selftext_urls`).
+      path: JSON lines in one of two forms. KILT's has `id`, `input`, and `output`, a list in which
+        some entries have `answer` and `meta.score`. The set's own form has `q_id`, `title`,
+        `selftext`, `answers` (lists of `text` and `score`), and `title_urls` and `selftext_urls`,
+        the replacements for tokens such as `_URL_0_`.
       report: counts what was left out.
-      webgpt: whether questions are in the form in which WebGPT's model was asked (its appendix B):
-        title and selftext, `Explain: ` before anything that is not a question, deleted ones counted
-        and left out. Otherwise they are the titles.
+      webgpt: use questions as WebGPT's model was asked them (its appendix B): title and selftext,
+        with `Explain: ` before anything that is not a question. Deleted questions are counted and
+        left out. If False, the title is the question.
     """
     for number, value in gold.read_lines(path, report):
         with report.skipping(f"{path}:{number}"):
@@ -117,9 +117,9 @@ def convert_alce(path: Path, report: ConversionReport) -> Iterator[Question]:
 
 
 def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields ASQA's ambiguous questions: long answers, and a passage for each reading.
+    """Yields ASQA's ambiguous questions, with long answers and a passage for each reading.
 
-    If a reading's passage contains its short answer, the sentence is gold evidence.
+    If a reading's passage contains its short answer, the sentence with it is gold evidence.
 
     Args:
       path: a JSON object of splits, each an object of questions by their id.
@@ -148,7 +148,7 @@ def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
 
 
 def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields TruthfulQA's questions with right answers, the best first, and wrong ones.
+    """Yields TruthfulQA's questions with right answers, the best one first, and wrong answers.
 
     Args:
       path: CSV with `Question`, `Best Answer`, `Correct Answers` and `Incorrect Answers`.
@@ -160,7 +160,7 @@ def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Questio
     """
     with open_bytes(path) as raw, naming_damage(path):
         text = io.TextIOWrapper(raw, "utf-8-sig", errors="replace", newline="")
-        # Strict: otherwise a lost quotation mark makes one answer of the rows that follow.
+        # Strict: otherwise, a missing quotation mark would turn all rows after it into one answer.
         rows = csv.DictReader(text, strict=True)
         needed = {"Question", "Best Answer", "Correct Answers", "Incorrect Answers"}
         try:
@@ -196,7 +196,7 @@ def _stem(path: Path) -> str:
 
 
 def _of_kilt(value: dict[str, Any]) -> list[str]:
-    """The answers among KILT's outputs, those with most votes first; some only name a page."""
+    """The answers among KILT's outputs (some only name a page), those with the most votes first."""
     answers = []
     for index, item in enumerate(list_field(value, "output")):
         place = f"output[{index}]"
@@ -220,7 +220,7 @@ def _ranked(answers: Any) -> list[str]:
 
 
 def _urls(value: dict[str, Any], name: str) -> list[str]:
-    """Addresses, which some copies of the set have in a separate list."""
+    """The addresses in a field; some copies of the set have them in a list within it."""
     urls = value.get(name) or []
     urls = urls.get("url") if isinstance(urls, dict) else urls
     if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):

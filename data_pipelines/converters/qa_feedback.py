@@ -16,12 +16,12 @@ _PREFERRED = {0: 0.5, 1: 0.0, 2: 1.0}
 def convert_qa_feedback(path: Path, report: ConversionReport) -> Iterator[Comparison]:
     """Yields the six comparisons of each question's four answers.
 
-    Pairs of identical texts are useless; they are counted and left out.
+    Pairs of identical texts teach nothing; they are counted and left out.
 
     Args:
-      path: JSON lines with `question`, `prediction 1` to `prediction 4`, and `preference`: for the
-        pairs 1 and 2, 1 and 3, 1 and 4, 2 and 3, 2 and 4, 3 and 4, which is better: the first (1),
-        the second (2), or neither (0).
+      path: JSON lines with `question`, `prediction 1` to `prediction 4`, and `preference`, a list
+        for the pairs 1-2, 1-3, 1-4, 2-3, 2-4, 3-4: 1 if the first is better, 2 if the second is, 0
+        if neither is.
       report: counts what was left out.
     """
     for number, value in gold.read_lines(path, report):

@@ -8,7 +8,7 @@ from gophercite.text.sentences import sentence_spans
 
 Span = tuple[int, int]
 
-# Minimum share of an answer's words that a sentence must contain if the passage words it otherwise.
+# Minimum share of an answer's words that a sentence must contain if it isn't there verbatim.
 _MINIMUM_RECALL = 0.75
 
 
@@ -35,9 +35,9 @@ def find_answer(text: str, answers: Sequence[str]) -> tuple[str, Span] | None:
       answers: as people wrote them, the best first.
 
     Returns:
-      The answer whose words occur in the text, and their span; otherwise an answer with at
-      least three quarters of its words, ignoring articles, in one sentence, and that sentence; None
-      if there is none.
+      The first answer that occurs in the text, and its span. If none does, the first answer of
+      which one sentence has at least three quarters of the words (articles ignored), and that
+      sentence's span. Otherwise None.
     """
     for answer in answers:
         span = find_verbatim(text, answer)

@@ -22,9 +22,9 @@ from gophercite.storage.json_lines import read_json
 def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
     """Yields the questions of a SQuAD file, each with its paragraph.
 
-    A paragraph has its article's title. If the titles say nothing (`titles.says_nothing`), each
-    paragraph gets its first words as its title. An article's paragraphs are one group; if the file
-    has only one article, each paragraph is a group.
+    A paragraph has its article's title. If the titles are meaningless (`titles.says_nothing`), each
+    paragraph gets its first words as its title. The paragraphs of an article are one group; if the
+    file has only one article, each paragraph is a group.
 
     Args:
       path: `.json` or `.json.gz`.

@@ -22,11 +22,11 @@ PAGE_CHARACTERS = 1000
 def convert_textbooks(
     paths: Sequence[Path], report: ConversionReport
 ) -> Iterator[tuple[str, Document]]:
-    """Yields the group and the text of each page; a section's pages are one group.
+    """Yields the group and the document of each page; the pages of a section are one group.
 
     A page has as many of a section's paragraphs as fit into `PAGE_CHARACTERS`; a longer paragraph
-    is cut between sentences. It has the section's title, preceded by the book's if several
-    sections share one ("Introduction").
+    is cut between sentences. A page has its section's title. If several sections share a title
+    ("Introduction"), the book's title is put before it.
 
     Args:
       paths: `.jsonl` or `.jsonl.gz`, one section per line, with `title`, `book` and `text`.
@@ -38,12 +38,12 @@ def convert_textbooks(
         name = f"{readable(book.replace('-', ' ')).capitalize()}: {title}"
         shown = name if shared[title] > 1 else title
         for page in pages(text):
-            # Sections that share book and title also stay together.
+            # Sections with the same book and title stay together, too.
             yield f"{book}:{title}", document_of(book, shown, page)
 
 
 def pages(text: str) -> Iterator[str]:
-    """Yields a text in pages of whole paragraphs, cutting too long ones between sentences."""
+    """Yields a text in pages of whole paragraphs; cuts too long paragraphs between sentences."""
     page = ""
     for paragraph in text.split("\n"):
         for piece in _pieces(paragraph.strip()):

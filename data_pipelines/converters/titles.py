@@ -12,7 +12,7 @@ _TRAILING = ",.;:!?-–(\"'“ "
 
 
 def says_nothing(titles: Collection[str], passages: int) -> bool:
-    """Returns whether a source's titles distinguish its passages no better than a number would.
+    """Whether a source's titles say no more about its passages than numbers would.
 
     This is the case if several passages have titles that are all equal except for digits, such as
     "Amazon_Reviews_2030" and "Amazon_Reviews_55".
@@ -23,10 +23,10 @@ def says_nothing(titles: Collection[str], passages: int) -> bool:
 def mint_titles(texts: Sequence[str]) -> list[str]:
     """Returns a title for each text: its first sentence if that is short, or its first words.
 
-    If two texts begin alike, the later one's title is longer, and as a last resort gets a number.
+    If two texts begin alike, the later one gets a longer title, or as a last resort a number.
     """
     taken: set[str] = set()
-    numbers: dict[str, Iterator[int]] = {}  # that are still to be tried, by what they follow
+    numbers: dict[str, Iterator[int]] = {}  # numbers still to be tried, by the title before them
     titles = []
     for text in texts:
         words = _speakable(text).split()[:_MOST_WORDS]
@@ -47,7 +47,7 @@ def mint_titles(texts: Sequence[str]) -> list[str]:
 def readable(title: str) -> str:
     """Returns a source's title as people write it: spaces for underscores, no reserved mark.
 
-    If nothing is left of it, it is "Untitled": a page needs a title.
+    If nothing is left of it, returns "Untitled", because a page needs a title.
     """
     return _speakable(title.replace("_", " ")) or "Untitled"
 

@@ -20,8 +20,8 @@ _FOLDERS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQuestion]:
     """Yields each question with the first of its pages that contains the answer or an alias.
 
-    A page's questions are one group. Questions without such a page are counted as bad:
-    there is nothing to quote for them.
+    The questions about a page are one group. Questions without such a page are counted as bad
+    records, because there is nothing to quote for them.
 
     Args:
       path: `qa/….json` of the archive; its `evidence` folder is next to `qa`.

@@ -1,10 +1,14 @@
 """WebCPM's demonstrations of browsing (Qin et al., 2023): the contents of its `data.json`.
 
 The file is a list of objects (or `{"data": [...]}`, as in its authors' splits) with
-`question`, `answer`, `digests` and `actions`. An action has `action`, its name; `details`, with
-`keyword`, `href` or `text`; `pageContentInViewport`, the view after it: three search results with
-`title`, `summary` and `href`, or about 500 characters of a page; and `digests`. If `details` of a
-search have the whole `result`, or those of a page its `pageMainContent`, these are also read.
+`question`, `answer`, `digests` and `actions`. An action has these fields:
+
+- `action`: its name.
+- `details`: an object with `keyword`, `href` or `text`. The details of a search may also have its
+  whole `result`, and those of a page its `pageMainContent`.
+- `pageContentInViewport`: the view after the action, which is three search results with `title`,
+  `summary` and `href`, or about 500 characters of a page.
+- `digests`: not read.
 """
 
 import dataclasses
@@ -34,8 +38,8 @@ class WebcpmAction:
     Attributes:
       name: one of the constants above, or another.
       detail: the query, the address, or the quoted text.
-      results: search results in view after it, and those of the whole search.
-      text: the text of the page in view after it, or all of it.
+      results: the search results in view after it, and those of the whole search.
+      text: the page's text in view after it, or all of its text.
       whole: whether `text` is all of the page.
     """
 
@@ -54,8 +58,8 @@ class WebcpmDemonstration:
       question: in Chinese.
       actions: the actions in order.
       digests: the digests kept at the end, in the order of the answer's numbers, each merged from
-        one or several quotes. If the file does not have them, everything that was quoted.
-      answer: with `【1】` or `<1>` after what a digest proves.
+        one or several quotes. If the file has none, everything that was quoted.
+      answer: the answer, with `【1】` or `<1>` after the text that a digest proves.
     """
 
     question: str
@@ -139,7 +143,7 @@ def _address(value: Any) -> str:
 
 
 def _digest(value: Any) -> tuple[str, ...]:
-    """The texts of a digest: `{"datas": [{"desc": …}]}`, or the list alone, as actions have it."""
+    """The texts of a digest: `{"datas": [{"desc": …}]}`, or just the list, as in actions."""
     parts = value if isinstance(value, list) else list_field(value, "datas")
     return tuple(text_field(part, "desc").strip() for part in parts)
 

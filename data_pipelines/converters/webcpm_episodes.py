@@ -1,9 +1,9 @@
 """WebCPM's demonstrations as episodes of the text browser, with their recorded world.
 
-What people saw becomes a world: the results of their searches, and the pages that they opened. Each
-demonstration is replayed in it with the commands of WebGPT's table 1. WebCPM's screen has three
-results or 500 characters, here eight lines of 68. If a link or a quote would be off the screen, a
-scroll is added. Actions without a counterpart are left out and counted.
+The world consists of what people saw: the results of their searches, and the pages that they
+opened. Each demonstration is replayed in it with the commands of WebGPT's table 1. WebCPM's screen
+has three results or 500 characters; here it has eight lines of 68 characters. If a link or a quote
+would be off the screen, a scroll is added. Actions without a counterpart are left out and counted.
 """
 
 import hashlib
@@ -44,13 +44,12 @@ _SCROLLS = {webcpm.DOWN: "down", webcpm.UP: "up"}
 def convert_webcpm(
     paths: Iterable[Path], out: Path, settings: ConversionSettings, report: ConversionReport
 ) -> int:
-    """Writes `world` and `demonstrations_SPLIT.jsonl.gz`; returns the number of demonstrations
-    read.
+    """Writes `world` and `demonstrations_SPLIT.jsonl.gz`; returns how many demonstrations it read.
 
     Args:
       paths: WebCPM's files.
       out: the folder, created if it is missing; it must not contain a `world` yet.
-      settings: the shares of the splits; a question is always in one.
+      settings: the shares of the splits; all demonstrations of a question are in one split.
       report: counts what was written and what was left out.
 
     Raises:
@@ -87,7 +86,7 @@ def convert_webcpm(
 
 
 class _Web:
-    """What people saw: results by query, pages by address. It is also a search engine."""
+    """What people saw: results by query, pages by address. It serves as a search engine."""
 
     def __init__(self, demonstrations: Iterable[WebcpmDemonstration]) -> None:
         self._hits: dict[str, dict[str, Hit]] = {}
@@ -165,7 +164,7 @@ class _Play:
         """Replays the demonstration and returns the episode.
 
         Raises:
-          BadRecord: nothing of it can be quoted, or a page can't be reached.
+          BadRecord: none of its quotes can be taken, or a page can't be reached.
         """
         walk = self._walk
         try:
@@ -249,7 +248,7 @@ class _Play:
             return
         self._bring(span)
         written = " ".join(walk.shown.plain[slice(*span)].split())
-        # The quote that ends browsing has also been taken.
+        # Before the command, because a quote that ends browsing is taken, but raises an error.
         self._numbers.setdefault(_squeeze(text), len(walk.state.references) + 1)
         walk.do(f"Quote: {written}")
 
@@ -297,13 +296,13 @@ class _Play:
 
 
 def _question_id(question: str) -> str:
-    """One id for all demonstrations of a question, which must not be divided."""
+    """The id shared by all demonstrations of a question, which must stay in one split."""
     digest = hashlib.sha256(asked_as(question).encode("utf-8", "replace")).hexdigest()
     return f"{BY}-{digest[:12]}"
 
 
 def _query(text: str) -> str:
-    """A query in the environment's form."""
+    """A query as the environment writes it."""
     return " ".join(normalise_text(text).split())
 
 

@@ -1,8 +1,8 @@
-"""WebGPT's released comparisons (its appendix K; MIT licence): read, written, and as records.
+"""Reads, writes and converts WebGPT's released comparisons (its appendix K; MIT licence).
 
-They come in two forms: as released, each line a list of two records, and flattened, each line one
-object with the fields of the first record in `…_0` and of the second in `…_1`. `quotes` is a list
-of objects, or an object of lists.
+They come in two forms. As released, each line is a list of two records. Flattened, each line is one
+object, with the fields of the first record in `…_0` and of the second in `…_1`. `quotes` is a list
+of objects or an object of lists.
 """
 
 import dataclasses
@@ -102,9 +102,9 @@ def write_webgpt_comparisons(
 def convert_webgpt_comparisons(path: Path, report: ConversionReport) -> Iterator[Comparison]:
     """Yields the comparisons: two answers with their numbered references, and which is better.
 
-    A response is the answer, an empty line, and its references as `[1] title` with the extract on
-    the next line. The preference is the sign of the scores, or a tie if they are equal: WebGPT's
-    reward model also merges "much better" into "better" (its section 3.2).
+    A response is the answer, an empty line, and its references, each as `[1] title` with the
+    extract on the next line. The answer with the higher score is preferred; equal scores are a tie.
+    WebGPT's reward model also merges "much better" into "better" (its section 3.2).
 
     Args:
       path: JSON lines, in either form.

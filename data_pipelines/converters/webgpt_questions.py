@@ -1,7 +1,7 @@
 """WebGPT's other question sets (its appendix B), without pages, which are found by browsing.
 
-TriviaQA (Apache-2.0), the AI2 Reasoning Challenge (CC BY-SA 4.0) with its options, hand-written
-questions, and answers whose claims are to be checked.
+These are TriviaQA (Apache-2.0), the AI2 Reasoning Challenge (CC BY-SA 4.0) with its options,
+hand-written questions, and answers whose claims are to be checked.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Que
     """Yields TriviaQA's questions with accepted answers: the value, aliases, people's answers.
 
     Args:
-      path: a JSON file of the archive, unfiltered or for reading comprehension; its pages are not
-        used. Questions of a test set have no answers.
+      path: a JSON file of the archive, either unfiltered or for reading comprehension; its pages
+        are not used. Questions of a test set have no answers.
       report: counts what was left out.
 
     Raises:
@@ -55,9 +55,9 @@ def convert_arc(path: Path, report: ConversionReport) -> Iterator[Question]:
     """Yields ARC's questions with their options, `A. <option>` on each line (WebGPT, appendix B).
 
     Args:
-      path: JSON lines, Easy or Challenge: `id`, `question` and `answerKey`. The options are
-        `question.choices`, a list of `text` and `label`, with `question.stem` the question; or
-        `choices`, an object of both lists, next to the question.
+      path: JSON lines (Easy or Challenge) with `id`, `question` and `answerKey`, in one of two
+        forms. Either `question` is an object with the text in `stem` and the options in `choices`,
+        a list of `text` and `label`; or `choices` is next to it, an object with both as lists.
       report: counts what was left out.
     """
     for number, value in gold.read_lines(path, report):
@@ -106,7 +106,7 @@ def convert_hand_written(path: Path, report: ConversionReport) -> Iterator[Quest
 
 
 def convert_fact_check(path: Path, report: ConversionReport) -> Iterator[Question]:
-    """Yields questions whether the claims in an answer are right (WebGPT, appendix B).
+    """Yields questions that ask whether the claims in an answer are right (WebGPT, appendix B).
 
     Args:
       path: JSON lines with `question`, from ELI5, and `answer`, a model's.

@@ -1,5 +1,4 @@
-"""Writes gold questions and documents as files of records: splits, evidence, distractors,
-answers."""
+"""Writes gold questions, documents and comparisons as files of records, one for each split."""
 
 import hashlib
 import random
@@ -28,8 +27,8 @@ class ConversionSettings:
     Attributes:
       validation: share of the groups (articles, stories) for validation.
       test: share of the groups for testing.
-      distractors: number of other documents of the split next to the right one.
-      quote: whether evidence is the sentence that contains the answer, or the whole passage.
+      distractors: number of other documents of the split that are added to the right one.
+      quote: what is evidence: the `sentence` that contains the answer, or the whole `passage`.
     """
 
     validation: float = 0.1
@@ -106,11 +105,11 @@ def write_documents(
     settings: ConversionSettings,
     report: ConversionReport,
 ) -> None:
-    """Writes `documents_SPLIT` as JSON lines; of equal documents only one is kept.
+    """Writes `documents_SPLIT` as JSON lines; of equal documents, only one is kept.
 
     Args:
       out: the folder; created if it is missing.
-      found: groups, and documents that belong to them.
+      found: documents, each with its group.
       settings: the shares of the splits.
       report: counts the records in each file.
     """
@@ -148,10 +147,15 @@ def write_comparisons(
     report: ConversionReport,
     groups: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes `comparisons_SPLIT` as JSON lines; arguments as in `write_questions`.
+    """Writes `comparisons_SPLIT` as JSON lines.
 
     Args:
-      groups: by comparison id, what must not be split; None splits by question.
+      out: the folder; created if it is missing.
+      comparisons: comparisons in the order of the source.
+      settings: the shares of the splits.
+      report: counts the records in each file, and what was left out.
+      groups: the group of each comparison, by id; a group stays in one split. None groups by
+        question.
     """
     for split, compared in _divide(comparisons, Comparison, settings, report, groups).items():
         _write(out, f"comparisons_{split}.jsonl", compared, report)
@@ -178,7 +182,7 @@ def _divide(
 
 
 def _with_new_ids(found: Iterable[WithId], report: ConversionReport) -> Iterator[WithId]:
-    """Yields the records whose id no record before them has; the others are named and skipped."""
+    """Yields the first record with each id; later ones are reported and skipped."""
     ids: set[str] = set()
     for record in found:
         id = normalise_text(record.id)  # as it is written
@@ -202,7 +206,7 @@ def _write(
 def to_records(
     item: GoldQuestion, shown: tuple[Document, ...], source: str, settings: ConversionSettings
 ) -> tuple[Question, RatedAnswer | None]:
-    """Returns a gold question as a record, and its Rated-Good answer if a text contains it.
+    """Returns a gold question as a record, and its Rated-Good answer if the document contains it.
 
     Args:
       item: the question.
@@ -246,10 +250,10 @@ def _with_distractors(
     item: GoldQuestion, pool: Sequence[Document], number: int
 ) -> tuple[Document, ...]:
     """Returns the question's document among others with different titles, in random order."""
-    # As bytes: an id may hold half of a surrogate pair, which a string as the seed may not.
+    # As bytes: an id may hold half of a surrogate pair, which is not allowed in a string as seed.
     draw = random.Random(f"distractors/{item.id}".encode("utf-8", "replace"))
     title = item.document.title
-    drawn = draw.sample(pool, min(len(pool), 4 * number))  # mostly enough, without reading the pool
+    drawn = draw.sample(pool, min(len(pool), 4 * number))  # usually enough, and fast
     chosen = [document for document in drawn if document.title != title][:number]
     if len(chosen) < number:
         others = [each for each in pool if each.title != title and each not in chosen]

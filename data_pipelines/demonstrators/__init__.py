@@ -1,1 +1,1 @@
-"""Scripted demonstrators: they browse a world for questions whose proof is known, and record it."""
+"""Scripted demonstrators, which browse a world for questions whose proof is known."""

@@ -3,10 +3,11 @@
     python -m data_pipelines.demonstrators WORLD QUESTIONS.jsonl OUT.jsonl.gz
     python -m data_pipelines.demonstrators worlds/own questions.jsonl episodes.jsonl --noise 0
 
-WORLD is a folder of `data_pipelines.record_web` or `data_pipelines.sample_web`. Questions are
-records (docs/records.md) with `evidence`; their `documents`, in the order in which to
-open them, have the ids or addresses of the world's pages. Each question is demonstrated
-once, and the styles take turns; `gophercite validate --kind episodes` checks OUT.
+WORLD is a folder that `data_pipelines.record_web` or `data_pipelines.sample_web` has written.
+Questions are records (docs/records.md) with `evidence`. Their `documents` come in the order in
+which to open them, and their ids are those of the world's pages or the pages' addresses. Each
+question is demonstrated once, and the styles take turns. `gophercite validate --kind episodes`
+checks OUT.
 """
 
 import argparse

@@ -16,9 +16,9 @@ from gophercite.records import Question
 from gophercite.text.sentences import sentence_spans
 
 _MARK_AT_END = re.compile(r"[.!?]?[\"'”’)]*$")
-_ENDS = (2, 3, 5)  # words on either side of `Quote: <start>━<end>`; the fewest that are unambiguous
-_LONG = 40  # characters above which only a quote's ends are written
-_MOST_CLICKS = 3  # tries to reach a page
+_ENDS = (2, 3, 5)  # words at either end in `Quote: <start>━<end>`: the fewest that are unambiguous
+_LONG = 40  # characters; longer quotes may be written as their two ends
+_MOST_CLICKS = 3  # maximum number of tries to reach a page
 
 
 def demonstrate(
@@ -28,7 +28,7 @@ def demonstrate(
 
     Args:
       world: the world to browse.
-      question: the question, with its truth.
+      question: the question, with its answers and evidence.
       route: the route to its proof (`routes.route_of`).
       style: how the demonstrator browses, and its errors.
       start: the initial state of the episode.
@@ -57,7 +57,7 @@ def demonstrate(
 
 @dataclasses.dataclass(frozen=True)
 class _Noted:
-    """A quoted sentence, for the answer, and whether it belongs to the proof."""
+    """A quoted sentence that the answer can use, and whether it belongs to the proof."""
 
     sentence: str
     number: int
@@ -141,7 +141,7 @@ class _Demonstration:
                 return
 
     def _search_next(self, leg: Leg) -> bool:
-        """Searches for the next page by name; goes back if it is not found, or is ambiguous."""
+        """Searches for the next page by its name; goes back if it is not found or is ambiguous."""
         walk = self._walk
         if name_of(leg.title) != leg.title or not self._is_named(leg):
             return False
@@ -156,7 +156,7 @@ class _Demonstration:
         return any(leg.title in each.sentence for each in self._noted)
 
     def _follow(self, leg: Leg, near: int) -> bool:
-        """Clicks on the link to a page, sometimes on another one first."""
+        """Clicks on the link to a page, and sometimes on another link first."""
         walk = self._walk
         wanted = walk.link_to(leg.address, near)
         if wanted is None:
@@ -190,10 +190,10 @@ class _Demonstration:
     # --- On a page ---
 
     def _read(self, leg: Leg, span: tuple[int, int]) -> bool:
-        """Looks for the sentence of the proof, and quotes it, or makes a mistake.
+        """Looks for the sentence of the proof and quotes it, or makes a mistake.
 
         Returns:
-          Whether it goes on; False if it gives up because it did not find the sentence.
+          Whether to go on; False if it gives up because it did not find the sentence.
         """
         walk, noise = self._walk, self._noise
         if self._style.looks != "soonest":
@@ -237,7 +237,7 @@ class _Demonstration:
         walk.bring(span, (), "scroll")
 
     def _other_sentences(self, span: tuple[int, int]) -> list[tuple[int, int]]:
-        """The other sentences on the same lines of the screen, two on either side."""
+        """The other sentences nearby that are on the screen, up to two on either side."""
         walk = self._walk
         text = walk.page.document.text
         first = text.rfind("\n", 0, span[0]) + 1
@@ -264,12 +264,12 @@ class _Demonstration:
         if span[1] - span[0] > walk.state.settings.reference_characters:
             return
         number = len(walk.state.references) + 1
-        # The quote that ends browsing may also have been taken.
+        # Before the command, because a quote that ends browsing raises an error, but is taken.
         self._noted.append(_Noted(" ".join(sentence.split()), number, proof))
         walk.do(f"Quote: {self._written(span)}", mistake)
 
     def _written(self, span: tuple[int, int]) -> str:
-        """A part of the page as a command names it: completely, or by its two ends."""
+        """A part of the page as a command writes it: in full, or as its two ends."""
         walk = self._walk
         words = walk.shown.plain[slice(*span)].split()
         whole = " ".join(words)

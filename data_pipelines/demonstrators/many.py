@@ -20,12 +20,12 @@ KEPT_PROBLEMS = 20
 
 @dataclasses.dataclass
 class DemonstrationReport:
-    """What happened to the questions, and the results of the styles.
+    """What happened to the questions, and the results of each style.
 
     Attributes:
-      episodes: by style, the data of its table row.
-      problems: the first questions without a way to their proof, each named.
-      without_way: number of these questions.
+      episodes: for each style, the results of its episodes, from which its table row is computed.
+      problems: the first questions without a route to their proof, each with the reason.
+      without_way: number of questions without a route to their proof.
     """
 
     episodes: dict[str, list[tuple[bool, bool, int, int]]] = dataclasses.field(
@@ -78,8 +78,8 @@ def demonstrations(
       world: the world to browse.
       questions: questions with documents and evidence that the world contains.
       styles: the demonstrators.
-      report: collects the styles' results, and the questions without a way to their proof.
-      settings: the rules.
+      report: collects the styles' results, and the questions without a route to their proof.
+      settings: the rules of the episodes.
       seed: seed of the random decisions.
       addresses: addresses of documents by id; other documents have their addresses as ids.
       progress: called with the number of questions done.

@@ -109,7 +109,7 @@ def styles_of(options: argparse.Namespace) -> list[Style]:
 
 
 def progress_of(what: str, number: int) -> Callable[[int], None]:
-    """Returns a function that occasionally writes progress to standard error."""
+    """Returns a function that writes the progress to standard error from time to time."""
     last = time.monotonic()
 
     def say(done: int) -> None:

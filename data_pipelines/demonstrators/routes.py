@@ -22,8 +22,8 @@ class Leg:
       span: span of the sentence that belongs to the proof, in the page's text; None if there is
           none.
       sentence: that sentence.
-      words: words by which to find it in the page: the heading above it, or the question's
-        words that it contains.
+      words: words for finding the sentence in the page: the heading above it, or those words of
+        the question that it contains.
     """
 
     address: str
@@ -34,7 +34,7 @@ class Leg:
 
 
 class NoWayError(ValueError):
-    """The world lacks some of a question's pages or sentences; the message says which."""
+    """The world lacks a page or sentence of a question's proof; the message says which."""
 
 
 def route_of(
@@ -74,9 +74,9 @@ def route_of(
 
 
 def name_query(question: str, titles: Sequence[str]) -> str:
-    """Returns the words of a question that occur in titles, as it spells them: its subject.
+    """Returns a question's subject: those of its words that occur in titles, as it spells them.
 
-    If there are none, returns its `keywords`.
+    If there are none, returns the question's `keywords`.
     """
     named = {word for title in titles for word in _telling(title)}
     return " ".join(word for word in _telling(question) if word in named) or keywords(question)
@@ -88,10 +88,10 @@ def keywords(question: str) -> str:
 
 
 def phrases(question: str) -> tuple[str, ...]:
-    """Returns the runs of one to three words of a question that may be looked for in a page.
+    """Returns the phrases of one to three words of a question that are worth finding in a page.
 
-    They neither begin nor end with an uninformative word. Shorter ones come first: a page is more
-    likely to have them.
+    They neither begin nor end with an uninformative word. Shorter phrases come first, because a
+    page is more likely to contain them.
     """
     words = list(_WORD.finditer(question))
     telling = [word.group().lower() not in STOP_WORDS for word in words]

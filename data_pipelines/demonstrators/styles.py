@@ -6,14 +6,14 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """Probabilities of making mistakes.
+    """Probabilities of mistakes.
 
     Attributes:
-      invalid: before an action: writes a text that is not a valid action.
-      wrong_turn: on the way to a page: follows another link first, and goes back.
-      namesake: among results that share a name: opens another one first, and goes back.
-      overshoots: on a page that continues below: scrolls past the target, and back.
-      gives_up: on a page: ends there, with what it has.
+      invalid: before an action, writes a text that is not a valid action.
+      wrong_turn: on the way to a page, follows another link first and goes back.
+      namesake: among results that share a name, opens another one first and goes back.
+      overshoots: on a page that continues below, scrolls past the target and back.
+      gives_up: on a page, ends browsing with what it has found so far.
       skipped_quote: reads a sentence of the proof but does not quote it.
       wrong_quote: quotes another sentence instead.
       wide_quote: also quotes the surrounding text.
@@ -39,7 +39,7 @@ class Noise:
                 raise ValueError(f"{field.name}: {value} is no probability from 0 to 1")
 
     def times(self, factor: float) -> "Noise":
-        """Returns all rates multiplied, at most 1."""
+        """Returns all probabilities multiplied by a factor, but at most 1."""
         rates = {
             field.name: min(1.0, factor * getattr(self, field.name))
             for field in dataclasses.fields(self)
@@ -54,10 +54,10 @@ class Style:
     Attributes:
       name: the value of `by` in records.
       goes: how it gets to the next page: by `links`, or by another `search` if that finds the page.
-      looks: how it finds what is not on the screen: `find` in page, `scroll`, or either; or
-        `soonest`: by the words of the question that lead there in the fewest finds. If they don't
-        within a few, it gives up.
-      asks: what it searches for: the name of the question's subject, its `keywords`, or either.
+      looks: how it finds a sentence that is not on the screen: by `find` (in page), by `scroll`, by
+        `either`, or `soonest`: with those words of the question that lead there in the fewest
+        finds. If none lead there within a few finds, it gives up.
+      asks: what it searches for: the `name` of the question's subject, its `keywords`, or `either`.
       quotes: the `sentence`, its `ends` (`<start>━<end>`) if it is long, or the lines `around` it.
       answers: in the `sentences` of the proof, or `briefly`.
       noise: probabilities of its mistakes.
@@ -104,7 +104,7 @@ STYLES: dict[str, Style] = {
     )
 }
 
-# Who demonstrates if nobody is named: as many ways as there are. A small model learns more from one
-# way alone, whose next action is mostly determined by what it reads: the direct one, or on long
-# pages the brief one.
+# The default demonstrators: as many ways of browsing as there are. A small model learns more from a
+# single style whose next action is mostly determined by the text that it reads: the direct style,
+# or on long pages the brief one.
 VARIED = tuple(name for name in STYLES if name not in ("direct", "brief"))

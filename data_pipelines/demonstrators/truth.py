@@ -1,4 +1,4 @@
-"""Whether an episode's answer is right and supported by what it cites, and how near it came.
+"""Whether an episode's answer is right and supported, and how close the episode came to the proof.
 
 The truth of a question is a record (`docs/records.md`): `answers` are accepted, `incorrect_answers`
 are known to be wrong, and `evidence` lists the sentences that together prove it, one per step.
@@ -21,10 +21,10 @@ class Verdict:
     """The judgement of an episode's answer.
 
     Attributes:
-      right: it contains an accepted answer, and nothing that is known to be wrong, so a whole page
-        does not pass as an answer.
+      right: whether it contains an accepted answer and nothing that is known to be wrong, so that a
+        whole page does not pass as an answer.
       quoted: share of the proof's sentences that are completely in the references.
-      supported: it is right, and the references that it cites contain the whole proof.
+      supported: whether it is right and the references that it cites contain the whole proof.
     """
 
     right: bool
@@ -37,7 +37,8 @@ def judge(question: Question, end: State) -> Verdict:
 
     Args:
       question: the question, with `answers` and `evidence`, whose documents are in the world.
-      end: the episode's last state; without an answer it is worth nothing, whatever was quoted.
+      end: the episode's last state. Without an answer it is neither right nor supported, whatever
+        was quoted.
     """
     answer = end.answer or ""
     right = contains_answer(answer, question.answers) and not contains_answer(
@@ -52,12 +53,12 @@ def judge(question: Question, end: State) -> Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class ShortAnswer:
-    """An answer beside the accepted ones, as SQuAD compares them, without its citations.
+    """An answer without its citations, compared with the accepted answers as in SQuAD.
 
     Attributes:
-      exact: it equals an accepted answer.
-      f1: best F1 of its words against an accepted answer's.
-      quote_contains_answer: a reference that it cites contains an accepted answer.
+      exact: whether it equals an accepted answer.
+      f1: the best F1 score of its words against those of an accepted answer.
+      quote_contains_answer: whether a reference that it cites contains an accepted answer.
     """
 
     exact: bool
@@ -70,7 +71,7 @@ def compare(question: Question, end: State) -> ShortAnswer:
 
     Args:
       question: the question, with `answers`.
-      end: the episode's last state; without an answer it has nothing right.
+      end: the episode's last state. Without an answer, nothing matches.
     """
     if not end.answer:
         return ShortAnswer(False, 0.0, False)
@@ -89,14 +90,14 @@ def compare(question: Question, end: State) -> ShortAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Approach:
-    """How near an episode came to the proof of an answer.
+    """How close an episode came to the proof of an answer.
 
     Attributes:
-      offered: a page of the proof was among the results that it saw.
-      opened: it opened such a page.
-      overlaps: it quoted text that overlaps a sentence of the proof.
-      finds: number of texts that it looked for on a page.
-      absent_finds: how many of them the page did not hold.
+      offered: whether a page of the proof was among the search results that it saw.
+      opened: whether it opened such a page.
+      overlaps: whether it quoted text that overlaps a sentence of the proof.
+      finds: number of times that it looked for a text on a page.
+      absent_finds: number of these times that the page did not contain the text.
     """
 
     offered: bool
@@ -107,12 +108,12 @@ class Approach:
 
 
 def approach(question: Question, world: World, states: Sequence[State]) -> Approach:
-    """Says how near an episode came to the proof.
+    """Returns how close an episode came to the proof.
 
     Args:
       question: the question, with `evidence`.
       world: the world that was browsed.
-      states: the episode's states, in order, the last one included.
+      states: the episode's states in order, including the last.
     """
     wanted = {span.document for span in question.evidence}
     offered: set[str] = set()

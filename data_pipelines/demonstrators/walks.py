@@ -1,7 +1,7 @@
-"""A walk through a world, step by step, with what the walker sees.
+"""A walk through a world, step by step, with what is on the screen at each step.
 
-Everything happens through texts that the environment accepts. Decisions use only what is on the
-screen, and the true targets of links.
+The walk acts only through texts that the environment reads as actions. It bases its decisions only
+on the screen and on the true targets of links.
 """
 
 import random
@@ -15,8 +15,8 @@ from gophercite.browser.shown import ShownPage
 from gophercite.browser.state import State
 from gophercite.browser.worlds import World
 
-_LONGEST_SEARCH = 60  # moves on one page before giving up
-_MOST_FINDS = 3  # times that a text is looked for in a page
+_LONGEST_SEARCH = 60  # maximum number of moves on one page before giving up
+_MOST_FINDS = 3  # maximum number of times that a text is looked for in a page
 
 
 class BrowsingOverError(Exception):
@@ -45,7 +45,7 @@ class Walk:
 
     @property
     def shown(self) -> ShownPage:
-        """The page as it is shown."""
+        """The current page as the screen shows it."""
         return self.page.shown(self.state.settings)
 
     @property
@@ -54,14 +54,14 @@ class Walk:
         return self._screen_of(self.state)
 
     def chance(self, rate: float) -> bool:
-        """Draws an event with this probability."""
+        """Returns True with this probability."""
         return self.draw.random() < rate
 
     def do(self, text: str, mistake: str | None = None) -> None:
-        """Issues a text; sometimes issues an invalid action before it.
+        """Issues an action, sometimes after an invalid one.
 
         Raises:
-          BrowsingOverError: this ended browsing.
+          BrowsingOverError: the action ended browsing; it has still been taken.
         """
         if self.chance(self.noise.invalid):
             self._issue(self._invalid(text), None)
@@ -81,10 +81,10 @@ class Walk:
 
         Args:
           span: the part of the page's text.
-          phrases: texts to choose from; of equally fast ones, the first is taken.
+          phrases: texts to choose from; if several are equally fast, the first is used.
 
         Returns:
-          Whether it is on the screen; if no text leads there in three finds, nothing is done.
+          Whether the part is on the screen. If no text leads there in three finds, nothing is done.
         """
         if self.sees(span):
             return True
@@ -121,7 +121,7 @@ class Walk:
                 return True
             start, end = self.screen
             if start <= span[0] < end:
-                # It continues past the screen's end: its first words become the first line.
+                # It continues below the screen, so bring its first words to the top line.
                 before = self.state.place
                 self.do(f"Find in page: {self._beginning(span)}")
                 if (
@@ -137,7 +137,7 @@ class Walk:
         return False
 
     def scroll_down(self, screens: int, mistake: str | None = None) -> None:
-        """Scrolls down, as people do: no further than the page's end."""
+        """Scrolls down, but not past the page's end, as people do."""
         left = len(self.shown) - 1 - self.state.view.last
         screens = min(screens, -(-left // self.state.settings.view_lines))
         self.do(f"Scrolled down {max(screens, 1)}", mistake)
@@ -164,7 +164,7 @@ class Walk:
         return start <= span[0] and span[1] <= end
 
     def _screen_of(self, state: State) -> tuple[int, int]:
-        """What a state shows of the present page."""
+        """The part of the current page's text that a state shows."""
         shown, view = self.shown, state.view
         end = shown.place_of_line(view.last + 1) if view.last + 1 < len(shown) else None
         return shown.place_of_line(view.first), len(shown.plain) if end is None else end

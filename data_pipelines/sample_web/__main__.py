@@ -5,10 +5,10 @@
     python -m data_pipelines.sample_web --out webs/tiny --pages 100 --questions 200 \\
         --view-lines 12 --results 5 --styles follower,finder --noise 0
 
-For train, validation and test, which share no name, OUT gets `world_SPLIT` (a recorded world),
-`questions_SPLIT.jsonl` (records with answers and evidence, with documents in the order in which
-to open them) and `demonstrations_SPLIT.jsonl.gz` (episodes). The same flags give the same
-bytes. Browse it: gophercite browse "…" --world OUT/world_train
+The splits train, validation and test have no name in common. For each of them, OUT gets
+`world_SPLIT` (a recorded world), `questions_SPLIT.jsonl` (records with answers and evidence, whose
+documents are in the order in which to open them) and `demonstrations_SPLIT.jsonl.gz` (episodes).
+The same flags give the same bytes. To browse it: gophercite browse "…" --world OUT/world_train
 """
 
 import argparse

@@ -18,19 +18,20 @@ from gophercite.browser.recorded import RecordedWorld
 from gophercite.browser.settings import Settings
 from gophercite.records import Question
 
-SCREENS = 3  # number of screens before a fact of a long page
+SCREENS = 3  # number of screens above each fact of a long page
 
 Progress = Callable[[str, int], Callable[[int], None]]
 
 
 def site(seed: int, split: Split, pages: int, settings: Settings) -> list[SitePage]:
-    """Returns the pages of a site, as a function of the arguments.
+    """Returns the pages of a site; equal arguments give equal pages.
 
     Args:
-      seed: which site.
-      split: whose names it uses; two splits share none.
+      seed: seed of the site.
+      split: the split whose names it uses; no two splits share a name.
       pages: number of pages.
-      settings: settings of the episodes: a long page's facts are three of their screens down.
+      settings: settings of the episodes, whose screen size counts: the facts of a long page are
+        three screens down.
 
     Raises:
       ValueError: there are too few pages.
@@ -45,8 +46,8 @@ class Made:
 
     Attributes:
       pages, links, hidden: number of pages, of links on them, and of pages that no search finds.
-      questions: number of questions that need one page, two, and so on.
-      demonstrations: results of the styles.
+      questions: number of questions, by the number of pages that they need.
+      demonstrations: results of the styles of demonstration.
     """
 
     pages: int
@@ -73,12 +74,12 @@ def make_split(
 
     Args:
       out: the folder; created if it is missing.
-      split: whose names are used.
-      seed: which site.
-      pages: number of its pages.
+      split: the split whose names are used.
+      seed: seed of the site.
+      pages: number of pages of the site.
       questions: number of questions; fewer if the site has no more.
-      demonstrated: number of questions, starting from the first, that are demonstrated.
-      steps: how often a question needs one page, two, and so on up to four.
+      demonstrated: number of questions that are demonstrated, starting with the first.
+      steps: relative frequencies of questions that need one page, two, and so on, up to four.
       settings: the rules of the episodes.
       styles: the demonstrators, who take turns.
       progress: given a subject and a total, returns a function that is called with the number done.

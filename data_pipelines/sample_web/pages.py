@@ -1,4 +1,4 @@
-"""The pages of the sample web: articles short and long, records, lists, pages of namesakes."""
+"""The pages of the sample web: short and long articles, records, lists, and pages of namesakes."""
 
 import dataclasses
 import random
@@ -50,7 +50,7 @@ _EVENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """A fact that a page states, and its place: the whole sentence is `text[start:end]`."""
+    """A fact that a page states; the sentence that states it is `text[start:end]`."""
 
     attribute: Attribute
     value: Value
@@ -60,12 +60,12 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class SitePage:
-    """A page of the site, and its content.
+    """A page of the site, and the facts on it.
 
     Attributes:
-      page: the page in the browser's form.
-      thing: the thing of an article or page of records; None for other pages.
-      facts: its facts in the order of the text.
+      page: the page as the browser's worlds have it.
+      thing: the thing that an article or a page of records is about; None for other pages.
+      facts: the facts that it states, in the order of the text.
       hidden: whether no search finds it.
     """
 
@@ -112,7 +112,7 @@ def pages_of(things: list[Thing], seed: int, lines: int) -> Iterator[SitePage]:
 
 
 class _Writing:
-    """A text that is written from its beginning."""
+    """A page's text while it is being written."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -167,7 +167,7 @@ def _article(
 
 
 def _chronicle(written: _Writing, heading: str, lines: int, draw: random.Random) -> None:
-    """Lines that say nothing about any thing."""
+    """Writes lines that say nothing about any thing."""
     written.add(heading)
     for year in sorted(draw.randint(1100, 1999) for _ in range(lines)):
         written.add(f"In {year} {draw.choice(_EVENTS)}.\n")
@@ -188,7 +188,7 @@ def _paragraph(
     things: list[Thing],
     draw: random.Random,
 ) -> None:
-    """Sentences that state facts, among others: the first names the thing, others refer to it."""
+    """Writes sentences that state facts, and remarks; the first sentence names the thing."""
     remarks = draw.sample(thing.kind.remarks, draw.choice((0, 0, 1, 2)))
     before = [draw.randint(1, len(attributes)) for _ in remarks]
     for place, attribute in enumerate(attributes):

@@ -1,8 +1,8 @@
 """Questions about the sample web that need one to four of its pages, each with its proof.
 
-A question with several pages goes from one thing to another by what a page says about it ("the
-mayor of Boravel"), to its page of records, or to a page that no search finds. Its last page does
-not mention the thing that it begins with, so no search leads straight there.
+A question with several pages goes from one thing to another that its page mentions ("the mayor of
+Boravel"), to a thing's page of records, or to a page that no search finds. The last page does not
+mention the thing with which the question begins, so no search leads straight there.
 """
 
 import collections
@@ -20,9 +20,9 @@ from gophercite.text.answer_matching import contains_answer
 
 SOURCE = "sample_web"
 MOST_STEPS = 4
-STEPS = (4, 3, 2, 1)  # how often one to four pages are needed
+STEPS = (4, 3, 2, 1)  # relative frequencies of questions that need one to four pages
 
-# What questions call the thing to which a fact leads.
+# How questions refer to the thing to which a fact leads.
 _RELATIONS = {
     ("town", "river"): "the river that runs through {name}",
     ("town", "mayor"): "the mayor of {name}",
@@ -39,12 +39,12 @@ _RELATIONS = {
 }
 _NAMES_ITS_KIND = ("town of {name}", "town {name}", "ship {name}")
 _TRIES = 200  # per question
-_MISSES = 5  # in a row, after which a site has no more questions with that number of pages
+_MISSES = 5  # failures in a row after which a site has no more questions with so many pages
 
 
 @dataclasses.dataclass(frozen=True)
 class _Way:
-    """A way that is being built: the pages, the facts that prove it, and what it is called."""
+    """An unfinished route: pages, proof, and how a question refers to the last page's thing."""
 
     pages: tuple[SitePage, ...]
     proof: tuple[tuple[SitePage, Fact], ...]
@@ -56,8 +56,8 @@ class QuestionMaker:
 
     Args:
       pages: pages of the site.
-      world: the site as it is browsed: its search decides where a question can begin.
-      split, seed: those of the site; they name the questions.
+      world: the site's recorded world, whose search decides where a question can begin.
+      split, seed: split and seed of the site; the questions' ids contain them.
       results: number of search results to consider.
     """
 
@@ -75,11 +75,11 @@ class QuestionMaker:
         self._hidden = [page for page in self._articles.values() if page.hidden]
 
     def questions(self, number: int, steps: Sequence[float] = STEPS) -> Iterator[Question]:
-        """Yields different questions: fewer than requested if the site has no more.
+        """Yields different questions, or fewer than requested if the site has no more.
 
         Args:
           number: number of questions.
-          steps: how often one page is needed, two, and so on up to four.
+          steps: relative frequencies of questions that need one page, two, and so on, up to four.
         """
         used: set[str] = set()
         missed = collections.Counter[int]()
@@ -122,7 +122,7 @@ class QuestionMaker:
         return _record(id, text, pages, proof, self._wrong(proof))
 
     def _further(self, way: _Way, draw: random.Random) -> _Way | None:
-        """The way with one more page; None if it leads nowhere."""
+        """The route with one more page; None if it can't be continued."""
         here = way.pages[-1]
         thing, visited = _thing(here), {page.address for page in way.pages}
         options: list[_Way] = []
@@ -140,9 +140,9 @@ class QuestionMaker:
         return draw.choice(options) if options else None
 
     def _asked(self, way: _Way, draw: random.Random) -> tuple[str, Fact] | None:
-        """A question about the last page of a way, and the fact that answers it.
+        """A question about the last page of a route, and the fact that answers it.
 
-        None if the question says the answer.
+        None if the question contains the answer.
         """
         page = way.pages[-1]
         fact = draw.choice(page.facts)
@@ -154,9 +154,10 @@ class QuestionMaker:
         return None if contains_answer(text, [fact.value.text]) else (text, fact)
 
     def _beginning(self, text: str, way: _Way, hidden: SitePage | None) -> SitePage | None:
-        """The page among the results from which a way begins; None if there is none.
+        """The search result with which a route begins; None if there is none.
 
-        If no search finds a page, this is the first page that leads there.
+        This is the route's first page. If no search finds that page (`hidden`), it is the first
+        result that leads there.
         """
         first = way.pages[0]
         hits = self._world.search(name_query(text, [first.page.document.title]), self._results)
@@ -168,7 +169,7 @@ class QuestionMaker:
         return next((page for page in leading if page.address not in taken), None)
 
     def _wrong(self, proof: tuple[tuple[SitePage, Fact], ...]) -> tuple[str, ...]:
-        """Answers known to be wrong: the page's other values, the namesakes' own."""
+        """Answers known to be wrong: other values on the page, and the values of namesakes."""
         page, fact = proof[-1]
         thing = _thing(page)
         values = [each.value.text for each in page.facts]
@@ -187,14 +188,14 @@ def _thing(page: SitePage) -> Thing:
 
 
 def _named(wording: str, name: str) -> str:
-    """A wording about a thing that a name or a phrase calls: `the {name}` has one article."""
+    """Fills a name or phrase into a wording, without doubling the article in `the {name}`."""
     if name.startswith("the "):
         wording = wording.replace("the {name}", "{name}")
     return wording.format(name=name)
 
 
 def _is_needed(pages: tuple[SitePage, ...], first: Thing, fact: Fact) -> bool:
-    """Whether only the last page answers: those before don't, and it does not name the first."""
+    """Whether all pages are needed: only the last has the answer, and it doesn't name `first`."""
     answer = [fact.value.text]
     if any(contains_answer(page.page.document.text, answer) for page in pages[:-1]):
         return False

@@ -1,9 +1,9 @@
-"""The things that the sample web has pages about: their names, namesakes, and what is true of them.
+"""The things that the sample web has pages about: their names, namesakes, and facts.
 
-Kinds, wordings and names are those of the sample world. The web adds several things: a fact may
-lead to another thing (the mayor of a town has a page), some things share their names with others of
-their kind, some have pages so long that a fact is three screens down, some keep half of their facts
-on a page of records, and some pages can't be found by search.
+Kinds, wordings and names are those of the sample world. In addition, a fact may lead to another
+thing (the mayor of a town has a page); some things share their name with others of their kind; some
+have pages so long that their facts are three screens down; some have half of their facts on a page
+of records; and some pages can't be found by search.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from data_pipelines.sample_world.names import Split
 from data_pipelines.sample_world.values import FEMALE_NAMES, MALE_NAMES, NUMBERS, WORDS
 from data_pipelines.sample_world.wording import KINDS, Attribute, Kind
 
-SMALLEST = 40  # pages; with fewer, some kinds have no thing for facts to lead to
-LISTED_ON_A_PAGE = 60  # things; the lists of larger kinds have several pages
+SMALLEST = 40  # pages; on a smaller site, some kinds have no thing to which facts could lead
+LISTED_ON_A_PAGE = 60  # things; if a kind has more, its list has several pages
 
 # Shares of the things.
 LONG, RECORDS, HIDDEN, NAMESAKE = 0.15, 0.10, 0.12, 0.12
 MOST_NAMESAKES = 3  # per name
 
-# What distinguishes namesakes of a kind: the attribute, its form in titles, its form in questions.
+# What distinguishes namesakes of each kind: the attribute, and its form in titles and in questions.
 APART: dict[str, tuple[str, str, str]] = {
     "person": ("profession", "{name} ({value})", "the {value} {name}"),
     "town": ("county", "{name} ({value} County)", "{name} in {value} County"),
@@ -38,7 +38,7 @@ class Value:
 
     Attributes:
       text: the value as its page writes it.
-      thing: the number of the thing that it names; None for a number, a colour and the like.
+      thing: the number of the thing that it names; None if it names none, as a number or a colour.
     """
 
     text: str
@@ -53,13 +53,15 @@ class Thing:
       number: index among all things of the site.
       kind: a town, a person, …
       name: its name in texts; namesakes share it.
-      namesakes: the numbers of those that share it, including its own; empty if there are none.
-      long, records, hidden: whether its page is long, whether a page of records has half of its
-        facts, whether only links lead to its page.
+      namesakes: the numbers of all things with this name, including its own; empty if it is the
+        only one.
+      long, records, hidden: whether its page is long; whether half of its facts are on a page of
+        records; whether its page can only be reached by links.
       values: the values of all attributes, by the attribute's key.
-      told: the attributes that its page states, in order; the first names the thing.
+      told: the attributes that its page states, in order; the sentence of the first names the
+        thing.
       filed: the attributes that its page of records states.
-      title, asked: title of its page; what questions call it.
+      title, asked: the title of its page, and how questions refer to it.
     """
 
     number: int
@@ -97,7 +99,7 @@ def address(host: str, title: str) -> str:
 
 
 def root(split: Split, index: int, seed: int) -> str:
-    """Returns the root from which the name of thing `index` is made; no two things share one.
+    """Returns the root of the name of thing `index`; no two things have the same root.
 
     Roots are names of the split; when all are taken, two are joined.
     """
@@ -107,11 +109,11 @@ def root(split: Split, index: int, seed: int) -> str:
 
 
 def things_of(seed: int, split: Split, pages: int) -> tuple[list[Thing], int]:
-    """Returns the things of a site with this many pages, and how many of the pages are theirs.
+    """Returns the things of a site with this many pages, and how many pages they use.
 
     Args:
-      seed: which site.
-      split: whose names it uses.
+      seed: seed of the site.
+      split: the split whose names it uses.
       pages: number of pages, including lists, records and pages of namesakes.
 
     Raises:
@@ -156,7 +158,7 @@ def lists_of(things: list[Thing]) -> Mapping[str, list[list[Thing]]]:
 
 
 def _outline(seed: int, split: Split, things: list[Thing]) -> Thing:
-    """The next thing: its kind, its name, and which pages it has."""
+    """The next thing, with its kind, its name, and what pages it has."""
     number = len(things)
     draw = random.Random(f"{seed}/{split}/web/outline/{number}")
     kind = KINDS[number % len(KINDS)]
@@ -176,8 +178,11 @@ def _outline(seed: int, split: Split, things: list[Thing]) -> Thing:
 
 
 def _pages_with(thing: Thing, things: list[Thing]) -> int:
-    """Number of pages that a thing adds: its own, records, a list's next page, one that
-    distinguishes namesakes."""
+    """Number of pages that a thing adds.
+
+    These are its own page, and maybe a page of records, the next page of a list, or a page that
+    distinguishes namesakes.
+    """
     place = len(things) // len(KINDS)  # index among those of its kind
     return 1 + thing.records + (place % LISTED_ON_A_PAGE == 0) + (len(thing.namesakes) == 2)
 

@@ -1,9 +1,9 @@
 """Invented names, numbered so that train, validation and test never share one.
 
-Every name is a start and an ending ("Kesh" + "olan"), so a small vocabulary spells each of them in
-two or three pieces. The sum of the two parts' indices, modulo ten, decides which split owns the
-name, whatever the world's seed. Each start and each ending occurs in every split, so a model tested
-on the test split sees names that it never saw, made of parts that it did.
+Every name is a start and an ending ("Kesh" + "olan"), so a small vocabulary spells each name in two
+or three pieces. The sum of the indices of the two parts, modulo ten, decides which split owns the
+name, whatever the world's seed. Each start and each ending occurs in every split, so a model that
+is tested on the test split meets names that it has never seen, made of parts that it has seen.
 """
 
 import math
@@ -48,13 +48,13 @@ def name(split: Split, index: int, offset: int = 0) -> str:
     """Returns name `index` of `split`; two indices below `count(split)` give two different names.
 
     Args:
-      split: whose names.
+      split: the split that owns the name.
       index: any non-negative number; it wraps around at `count(split)`.
       offset: where the sequence of names begins, so that worlds differ.
     """
     size = count(split)
     # A stride that shares no factor with the size visits every name once, in an order that looks
-    # arbitrary; near the golden section, neighbours share neither start nor ending.
+    # arbitrary. With a stride near the golden ratio, neighbours share neither start nor ending.
     stride = round(size * 0.6180339887)
     while math.gcd(stride, size) > 1:
         stride += 1
@@ -66,7 +66,7 @@ def name(split: Split, index: int, offset: int = 0) -> str:
 
 
 def split_of(text: str) -> Split | None:
-    """Returns the split that owns a name, or None when it isn't one of ours."""
+    """Returns the split that owns a name, or None if it isn't one of ours."""
     parts = _parts(text)
     if parts is None:
         return None
@@ -75,7 +75,7 @@ def split_of(text: str) -> Split | None:
 
 
 def resembling(text: str, draw: random.Random) -> str | None:
-    """Returns another name of the same split with the same start or ending; None if not ours."""
+    """Returns another name of the split with the same start or ending; None if it isn't ours."""
     parts = _parts(text)
     if parts is None:
         return None

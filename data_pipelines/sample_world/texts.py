@@ -1,10 +1,10 @@
 """Text of the sample world for pretraining a language model, before it has seen inline evidence.
 
 There are two forms: pages followed by excerpts from them, and pages followed by questions, each
-with its answer and the sentence that says so in a plain citation style. A model that has read both
-can look up and copy. The form `%<claim>%(title)%[quote]%` is left for supervised fine-tuning to
-teach, as in the paper. With several excerpts or questions per page, most of a text is predictable
-from what precedes it, which is what such a small model has to learn.
+with its answer and the sentence that states it, in a plain citation style. A model that has read
+both can look up facts and copy text. The form `%<claim>%(title)%[quote]%` is left for supervised
+fine-tuning to teach, as in the paper. With several excerpts or questions per page, most of a text
+can be predicted from the text before it, which is what such a small model has to learn.
 """
 
 import random
@@ -16,7 +16,7 @@ from gophercite import prompts
 
 _EXCERPTS = ('"{sentence}" ({title})', "{title}: {sentence}", "From {title}:\n{sentence}")
 
-# The length at which a text stops adding parts: about 180 tokens of the bundled vocabulary.
+# No more parts are added to a text of this length, about 180 tokens of the bundled vocabulary.
 _MOST_CHARACTERS = 600
 
 
@@ -38,7 +38,7 @@ def excerpts(world: World, index: int) -> list[Part]:
 def cited(world: World, index: int) -> list[Part]:
     """Returns the pages of question `index`, then that question and others with cited answers.
 
-    The parts up to the first answer are the prompt of supervised fine-tuning, up to `Answer:`.
+    The parts before the first answer are the prompt of supervised fine-tuning, up to `Answer:`.
     """
     question = world.question(index)
     draw = random.Random(f"{world.seed}/{world.split}/cited/{index}")

@@ -1,4 +1,4 @@
-"""The sample world's vocabulary, bundled, and how it is trained."""
+"""The sample world's vocabulary, which is bundled, and how to train it."""
 
 import functools
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ def train_vocabulary(
 ) -> SentencePieceVocabulary:
     """Trains the vocabulary again on the training split's texts, which takes some seconds.
 
-    It uses byte-pair encoding, whose merges by frequency keep common words whole and split invented
-    names between their parts; a unigram model of this size splits the words.
+    It uses byte-pair encoding: merging by frequency keeps common words whole and splits invented
+    names between their parts. A unigram model of this size would split common words.
     """
     return train_sentencepiece(_training_texts(examples), size=size, model_type="bpe")
 
@@ -40,7 +40,7 @@ def _training_texts(examples: int) -> Iterator[str]:
         answer = world.rated_answer(index)
         pages = [page.document for page in answer.question.pages]
         prompt = prompts.prompt(answer.question.text, pages)
-        # Words at the start of a line and after a mark have their own pieces, without a space.
+        # Words at the start of a line or after a mark need their own pieces, without a space.
         titles = [word for page in answer.question.pages for word in page.document.title.split()]
         starts = "\n".join((answer.claim, *titles, *titles, answer.quote))
         yield f"{prompt} {answer.claim}\n{starts}"

@@ -1,13 +1,13 @@
 """The wording of the sample world: kinds of things, attributes, and several wordings of each.
 
-`_WORDING` lists them: `= kind: titles`, then for each attribute `- key: type of its value` with its
-statements and its questions (which end with a question mark), and last the remarks, sentences that
-state no fact.
+`_WORDING` lists them: a line `= kind: titles`, then for each attribute a line `- key: type of its
+value` with its statements and its questions (which end with a question mark), and last the remarks,
+which are sentences that state no fact.
 
-In a statement or a question `{name}` is the thing's name, `{value}` the attribute's value,
+In a statement or question, `{name}` is the thing's name, `{value}` the attribute's value, and
 `{They}`, `{they}` and `{their}` the pronouns of a person. The first statement of an attribute names
-the thing, so that any attribute can open a page; others depend on the page ("The town …"), so that
-a reader has to find the right page before the right sentence.
+the thing, so that any attribute can open a page. Other statements depend on the page ("The town
+…"), so that a reader has to find the right page before the right sentence.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from data_pipelines.sample_world.values import ValueType
 
 @dataclass(frozen=True)
 class Attribute:
-    """One fact that a kind of thing has: the type of its value, statements, and questions."""
+    """An attribute of a kind of thing: the type of its value, its statements and its questions."""
 
     key: str
     value: ValueType

@@ -25,14 +25,17 @@ from gophercite.documents import Document
 from gophercite.text.answer_matching import normalize_answer
 
 # The deliberate faults of an answer:
-# "quote": the right claim with the sentence of another fact of the page;
-# "fact": claim and quote are another fact's, and agree with each other; "alike": the same, with a
-#   fact whose value has the same form (a number, a name, a word), if the page has one;
-# "page": claim and quote are another page's;
-# "claim": another value of the requested kind, with the right quote; "slip": the right
-#   value with a digit or half of a name wrong; "garble": with a part missing, doubled or added;
-# "mixed": the claim is another fact's, the quote a third one's;
-# "sentence": the quote is any other sentence of the page; "cut": it stops short.
+# "quote": the right claim, with the sentence of another fact of the page as its quote;
+# "fact": claim and quote are those of another fact of the page, and agree with each other;
+# "alike": the same, with a fact whose value has the same form (a number, a name, a word), if the
+#   page has one;
+# "page": claim and quote are those of another page;
+# "claim": the claim is another value of the requested kind, with the right quote;
+# "slip": the claim is the right value with a wrong digit or half of a name;
+# "garble": the claim is the right value with a part missing, doubled or added;
+# "mixed": the claim is that of another fact, and the quote that of a third one;
+# "sentence": the right claim, with any other sentence of the page as its quote;
+# "cut": the right claim, with a quote that ends too soon.
 AnswerFault = Literal[
     "quote", "fact", "alike", "page", "claim", "slip", "garble", "mixed", "sentence", "cut"
 ]
@@ -41,7 +44,7 @@ _RATED: tuple[AnswerFault, ...] = ("quote", "fact", "page")
 # Weights of the faults in comparisons with a good answer. Slips are most frequent: a model that has
 # mostly seen completely different values compares only the last piece of claim and quote, and
 # mistakes Flora Lamemir for Rosa Lamemir, or 1562 for 1162. Next come the faults of a model's own
-# samples, and answers to other questions. A supervised model hardly ever samples these, but
+# samples, then answers to other questions. A supervised model hardly ever samples the latter, but
 # reinforcement learning finds them if nothing penalises them.
 COMPARED: dict[AnswerFault, int] = {
     "slip": 15,
@@ -112,8 +115,11 @@ class WorldAnswer:
 
 @dataclass(frozen=True)
 class WorldComparison:
-    """Two answers to a question, the probability that raters prefer the second, and the fault of
-    the worse one."""
+    """Two answers to a question.
+
+    `preferred` is the probability that raters prefer the second answer; `fault` is the fault of the
+    worse one.
+    """
 
     id: str
     question: WorldQuestion
@@ -127,12 +133,12 @@ class World:
     """The pages, questions and answers of one split of a world.
 
     Attributes:
-      seed: which world; other seeds give other pages, but split names never mix.
+      seed: seed of the world. Other seeds give other pages, but splits never share names.
       split: "train", "validation" or "test".
       pages: number of pages, at most `names.count(split)`; None takes them all.
-      max_documents: a question comes with 1 to this many pages.
-      max_sentences: pages of one question have at most this many sentences together (the target
-        alone may have up to eight), which limits the length of prompts.
+      max_documents: maximum number of pages that come with a question; the minimum is 1.
+      max_sentences: maximum number of sentences on all pages of a question (the target alone may
+        have up to eight), which limits the length of prompts.
       good_fraction: share of the rated answers that are both plausible and supported.
     """
 
@@ -168,7 +174,11 @@ class World:
         return draw.choice(kind.titles).format(root=root, given=given)
 
     def page(self, index: int) -> Page:
-        """Returns page `index`, from 0 to `size - 1`: 3 to 8 sentences, 3 to 6 of them facts."""
+        """Returns page `index`, with 3 to 8 sentences, of which 3 to 6 state facts.
+
+        Raises:
+          IndexError: the index is not between 0 and `size - 1`.
+        """
         if not 0 <= index < self.size:
             raise IndexError(f"there is no page {index}; the pages are 0 to {self.size - 1}")
         kind = KINDS[index % len(KINDS)]
@@ -180,7 +190,7 @@ class World:
         used: set[str] = set()
         for attribute in attributes:
             value = self._value(draw, attribute.value)
-            while value in used:  # an answer must have one place on the page
+            while value in used:  # each answer must occur at only one place on the page
                 value = self._value(draw, attribute.value)
             used.add(value)
             # The sentence that opens a page names its subject; most others refer back to it.
@@ -200,7 +210,7 @@ class World:
         return Page(index, kind, document, tuple(facts))
 
     def question(self, index: int) -> WorldQuestion:
-        """Returns question `index`, any number from 0; page, wording and distractors are random."""
+        """Returns question `index`, any number from 0; page, wording and distractors are drawn."""
         draw = self._draws("question", index)
         target = self.page(draw.randrange(self.size))
         fact = draw.choice(target.facts)
@@ -219,8 +229,8 @@ class World:
     def rated_answer(self, index: int) -> WorldAnswer:
         """Returns an answer to question `index`: the good one, or one with a known fault.
 
-        The faults: the right claim with a quote that doesn't state it; the claim and quote of
-        another fact of the page; the fact of another page.
+        The possible faults are the right claim with a quote that doesn't state it, the claim and
+        quote of another fact of the page, and a fact of another page.
         """
         question = self.question(index)
         draw = self._draws("answer", index)
@@ -322,9 +332,9 @@ class World:
 def judge(question: WorldQuestion, claim: str, page: Page | None, quote: str) -> tuple[bool, bool]:
     """Returns whether an answer is plausible and whether it is supported (the paper's section 2.6).
 
-    Plausible: the claim is an answer of the requested kind, right or wrong: a value that
-    some page shown gives for such an attribute. Supported: the claim is the true one, and the quote
-    comes from the page that says so and contains the whole sentence that states it.
+    An answer is plausible if its claim is an answer of the requested kind, right or wrong: a value
+    that one of the shown pages gives for such an attribute. It is supported if its claim is true,
+    and its quote comes from the page that states it and contains the whole sentence.
 
     Args:
       question: the question.
@@ -343,7 +353,7 @@ def judge(question: WorldQuestion, claim: str, page: Page | None, quote: str) ->
 
 
 def _slip(value: str, draw: random.Random) -> str | None:
-    """A value with one digit, given name, or half of a name wrong; None if it has none."""
+    """A value with a wrong digit, given name, or half of a name; None if it has no such part."""
     words = value.split()
     for place in draw.sample(range(len(words)), len(words)):
         word = words[place]
@@ -373,7 +383,7 @@ def _garbled(value: str, other: str, draw: random.Random) -> str:
             )
         ).strip()
         made = set(part.split()) - {*value.split(), *other.split()}
-        is_name = any(map(names.split_of, made))  # it may be another split's
+        is_name = any(map(names.split_of, made))  # possibly of another split
         if not is_name and normalize_answer(part) not in ("", normalize_answer(value)):
             return part
 

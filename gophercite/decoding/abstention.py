@@ -19,7 +19,7 @@ _COVERAGES = np.linspace(0.05, 1.0, 20)
 
 
 class TooFewLabelsError(ValueError):
-    """No threshold can keep the promise with the labels at hand, or they are too few to tell."""
+    """The labelled answers are too few, or too bad, to guarantee the quality at any threshold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Promise:
 
     Attributes:
       threshold: answers with a score above this are given; minus infinity gives all.
-      quality: at least this share of them is good.
+      quality: guaranteed share of good answers among those given.
       confidence: the probability that the guarantee holds, over the draw of the labelled questions.
       coverage: share of the labelled questions that were answered.
       observed_quality: share of those answers that were good.
@@ -51,10 +51,11 @@ def promise_quality(
 ) -> Promise:
     """Finds the threshold that lets most answers through while a given share of them is good.
 
-    It tests twenty thresholds: the k-th highest score for twenty values of k, with minus infinity
-    for all answers. The test is whether a quality below the one wanted would have shown so many
-    good answers by chance (an exact binomial test, with the error divided among the twenty;
-    Angelopoulos et al. 2021, "Learn then Test"). Given the k-th highest score, the scores above it
+    It tests twenty thresholds: the k-th highest score for rising k, and last minus infinity, at
+    which all answers are given. Each test asks how likely it is to see so many good answers by
+    chance if the true quality is below the one wanted (an exact binomial test, with the error
+    divided among the twenty; Angelopoulos et al. 2021, "Learn then Test").
+    Given the k-th highest score, the scores above it
     are independent draws from the distribution above it, whatever that is. That is why answers are
     given when their score is above the threshold, not at it. The guarantee assumes nothing about
     the model or the scores. It holds for questions like the labelled ones that are answered in the

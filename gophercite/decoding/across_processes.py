@@ -1,7 +1,7 @@
 """Inputs and results of programs whose parameters are on the devices of several processes.
 
 All processes run the same program on the same values, so that a model may be larger than what one
-host can hold. Each calls these functions together with the others.
+host can hold. All of them must call these functions together.
 """
 
 import json
@@ -22,7 +22,7 @@ def shared_mesh(params: Params) -> Mesh | None:
     """The mesh of parameters that several processes share; None if all are on this one's devices.
 
     Args:
-      params: parameters, with the same mesh everywhere.
+      params: parameters; all that are sharded have the same mesh.
     """
     for leaf in jax.tree.leaves(params):
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:

@@ -1,13 +1,14 @@
 """Evidence for a given claim: quotes that contain the claim they support (GopherCite, 2.1).
 
-A sample chooses its claim, then its quote, and a model that is right about the claim may still
-quote the sentence next to the right one. If a claim occurs in the pages, an answer's quote can be
-made to contain it. Of a question's samples, those whose quote lacks such a claim are marked, so
-that another one is chosen. Only if all of them lack it are they redrawn in a second pass, because
-which claim a sample makes isn't known when its prompt's tables are built: first their own tokens up
-to the end of the claim, then evidence from a graph in which every quote contains the claim. (If a
-token holds the claim's end and more, the second pass begins before that token, with the same text.)
-The distribution of claims does not change, and a quote that contains its claim is kept.
+A sample chooses its claim first and its quote after it. A model that is right about the claim may
+still quote the sentence next to the one that supports it. If a claim occurs in the pages, an
+answer's quote can be made to contain it. A question's samples are marked if their quotes lack such
+a claim, so that another sample is chosen. If all of a question's samples are marked, they are drawn
+again in a second pass: first their own tokens up to the end of the claim, then evidence from a
+graph in which every quote contains the claim. This takes a second pass because a sample's claim
+isn't known when its prompt's tables are built. (If a token holds the end of the claim and more, the
+second pass begins before that token, with the same text.) The distribution of claims does not
+change, and a quote that contains its claim is kept.
 
 A quote contains a claim if it has the claim's words in the same order as whole words; case and the
 white space between them do not matter.
@@ -37,9 +38,10 @@ from gophercite.quoting.token_walks import Limits
 from gophercite.text.word_boundaries import word_boundaries
 from gophercite.vocabularies import Vocabulary
 
-# Maximum characters of a quote on either side of the claim: more than answers have tokens for.
+# Maximum characters of a quote on either side of the claim: more than answers have tokens for. If a
+# claim occurs often, there are fewer, but at least the second number.
 _MOST_BESIDE, _LEAST_BESIDE = 2000, 200
-# Of all occurrences of a claim together: a number may be on a page a thousand times.
+# Maximum characters around all occurrences of a claim: a number may be on a page a thousand times.
 _MOST_CHARACTERS = 64_000
 _SECOND = 2  # folded into the keys of the second pass
 
@@ -51,10 +53,10 @@ class Lacking(NamedTuple):
       row: its index among all samples.
       prompt: its prompt.
       claim: its claim.
-      begun: its tokens up to the end of the mark after its claim. If a token holds this end and the
-        beginning of the title, they end before that token.
-      rest: the bytes that are then missing before the title: the mark or its end, and perhaps the
-        end of the claim; else none.
+      begun: its tokens up to the end of the mark after its claim. If one token holds both the end
+        of the mark and the beginning of the title, they stop before that token.
+      rest: the bytes between the end of `begun` and the title: all or part of the mark, perhaps
+        after the end of the claim. Empty if `begun` ends with the mark.
       holding: the pieces of its prompt whose runs contain the claim (`pieces_holding`).
     """
 
@@ -73,7 +75,7 @@ class Redraws(NamedTuple):
       rows: their indices among all samples.
       slots: the index of each among its prompt's redraws.
       prompts: the prompt of each.
-      begun: number of first tokens that each keeps, up to the end of its claim.
+      begun: number of tokens that each keeps from the first pass, up to the end of its claim.
       counts: number of samples that each prompt draws again.
       quotes: the tables; each sample begins with its own claim's tokens.
     """
@@ -122,7 +124,7 @@ def sample_supported(
     shown: Shown,
     prompts_per_question: int = 1,
 ) -> tuple[Samples, Bool[np.ndarray, " samples"]]:
-    """Draws samples, some of each question with quotes that contain their claims, where they could.
+    """Draws samples so that each question has some whose quotes contain their claims, if possible.
 
     Args:
       draw: see `Draw`.
@@ -132,12 +134,12 @@ def sample_supported(
       vocabulary: the model's vocabulary.
       shown: what the samples may quote. Answers of several triples, and quotes with omissions, are
         never marked or redrawn.
-      prompts_per_question: number of consecutive prompts that are of one question.
+      prompts_per_question: number of consecutive prompts that belong to one question.
 
     Returns:
-      The samples, with the model's own log-probabilities of all their tokens; and which of them
-      have a quote that lacks their claim, though another quote could contain it, given enough
-      tokens: never all samples of a question.
+      The samples, with the model's own log-probabilities of all their tokens; and a mark for each
+      sample whose quote lacks its claim, though another quote could contain it, given enough
+      tokens. The samples of a question are never all marked.
     """
     most = max(counts)
     quotes = by_sample(quotes, most)
@@ -166,7 +168,7 @@ def sample_supported(
 def _has_other(
     asked: Int[np.ndarray, " samples"], lacks: Bool[np.ndarray, " samples"]
 ) -> Bool[np.ndarray, " samples"]:
-    """Whether each sample's question has a sample without the mark."""
+    """Whether each sample's question has a sample that is not marked."""
     return np.isin(asked, asked[~lacks])
 
 
@@ -188,10 +190,10 @@ def pieces_holding(pieces: Mapping[str, Sequence[Piece]], claim: str) -> dict[st
       claim: any text.
 
     Returns:
-      Pieces by title; titles without an occurrence are left out. A run may lack only if it has more
-      than 2,000 characters before or after the first occurrence in it, or fewer if the claim occurs
-      more than 16 times: all pieces together have 64,000, and 200 on a side are left while there
-      are occurrences for them.
+      Pieces by title; titles without an occurrence are left out. The pieces reach 2,000 characters
+      before and after each occurrence, so runs that are longer on either side are missing. If the
+      claim occurs more than 16 times, the pieces are shorter, so that they have about 64,000
+      characters together, but at least 200 on each side; further occurrences are then left out.
     """
     found: dict[str, dict[Piece, None]] = {}
     count = sum(
@@ -289,9 +291,9 @@ def to_redraw(
 ) -> Redraws | None:
     """Builds the tables of a second pass.
 
-    They have the first pass's sizes, so that both passes are one program. Where the graphs of all
-    samples take more, those of each question's most frequent claims are taken, and of each question
-    one at least.
+    They have the sizes of the first pass, so that both passes use one compiled program. If the
+    graphs of all samples take more space, each question's most frequent claims come first. Each
+    question gets at least one graph, even if the tables must grow for it.
 
     Args:
       constraint: the constraint of the first pass.
@@ -302,8 +304,9 @@ def to_redraw(
       prompts_per_question: as in `sample_supported`.
 
     Returns:
-      Which samples are drawn again, and how; None if there is none. A sample is left out if no
-      quote that contains its claim fits into the tokens, or its graph into the tables.
+      Which samples are drawn again, and how; None if there are none. A sample is left out if no
+      quote that contains its claim fits into the tokens, or if its graph doesn't fit into the
+      tables.
     """
     sizes = TableSizes(quotes.claim.shape[0], quotes.token.shape[0])
     max_tokens = samples.tokens.shape[1]
@@ -416,7 +419,7 @@ def _single(text: str) -> Evidence | None:
 def _up_to_title(
     vocabulary: Vocabulary, tokens: Sequence[int], claim: str
 ) -> tuple[tuple[int, ...], bytes]:
-    """The tokens up to the end of `>%(`, and what those that end sooner lack of it."""
+    """The tokens that end at or before the end of `>%(`, and the bytes from there to its end."""
     whole = f" {evidence.CLAIM_MARK}{claim}{evidence.TITLE_MARK}".encode()
     ends = np.cumsum([0, *(len(vocabulary.token_bytes(token) or b"") for token in tokens)])
     count = int(np.searchsorted(ends, len(whole), side="right")) - 1

@@ -1,16 +1,16 @@
-"""Which of several answers to a question the others agree with, and the model is sure of.
+"""Which of several answers to a question agrees most with the others, and is likely as well.
 
-A model that knows an answer says the same again when it is asked again. When it is wrong, or when
-a page doesn't hold the answer, its samples differ. So the answer that agrees most with all samples
-is a better choice than the most likely one: fluent and wrong texts are often likely. This is
-minimum Bayes risk decoding (Kumar and Byrne 2004), or self-consistency (Wang et al. 2022) for
-answers that need not be equal. Samples that agree can still be wrong together, above all a small
-model's, and then their likelihood may tell. The product of both is nearly as good as the better of
-the two, or better (docs/ask.md).
+A model that knows the answer gives the same answer again when it is asked again. When it is wrong,
+or when a page doesn't hold the answer, its samples differ. So the answer that agrees most with all
+samples is a better choice than the most likely one: texts that are fluent but wrong are often
+likely. This is minimum Bayes risk decoding (Kumar and Byrne 2004), or self-consistency (Wang et al.
+2022) for answers that need not be equal. Samples that agree can still all be wrong, above all those
+of a small model; their likelihood may then show it. The product of agreement and likelihood is
+nearly as good as the better of the two, or better (docs/ask.md).
 
-Where each page has its own prompt, pages that don't hold the answer outnumber the one that does. So
-a page's samples have together the weight of its rank in the search: 1, 1/2, 1/3 …, reciprocal ranks
-as in the fusion of searches (Cormack et al. 2009).
+If each page has its own prompt, pages that don't hold the answer outnumber the one that does. So
+the samples of a page share a weight that depends on the page's rank in the search: 1, 1/2, 1/3 …,
+the reciprocal rank, as in rank fusion (Cormack et al. 2009).
 """
 
 import collections
@@ -27,12 +27,13 @@ def agreement(
 ) -> list[float]:
     """Returns how much each answer agrees with all of them, from 0 to 1.
 
-    Two answers agree as much as the mean of two values of F1 (SQuAD's, over words): of their claims
-    and of their quotes. An answer's value is the weighted mean over all answers, itself included.
-    So it is 1 if all are the same.
+    The agreement of two answers is the mean of two F1 scores over words, as in SQuAD: that of their
+    claims and that of their quotes. An answer's value is the weighted mean of its agreement with
+    all answers, itself included, so it is 1 if all are the same.
 
     Args:
-      answers: several answers to a question; one without any claim agrees with none and gets 0.
+      answers: several answers to a question; an answer without any claim agrees with none and gets
+        0.
       weights: each answer's weight, above 0; by default all are equal.
     """
     said = [_words(answer) if answer else None for answer in answers]
@@ -67,7 +68,7 @@ def consensus(
 
 
 def weights_by_rank(pages: Sequence[int]) -> list[float]:
-    """Returns each sample's weight: that of its page, divided among the page's samples.
+    """Returns each sample's weight: its page's weight, divided evenly among the page's samples.
 
     Args:
       pages: rank of each sample's page in the search, from 0.

@@ -61,7 +61,10 @@ def decode(
         for every prompt when None.
 
     Returns:
-      The samples. Where a prompt has fewer than `plan.samples`, the rest are empty.
+      The samples. If a prompt has fewer than `plan.samples`, the rest are empty.
+
+    Raises:
+      ValueError: the plan wants frozen activations, but has fewer slots than there are prompts.
     """
     capacity = plan.settings.max_tokens
     scanned = plan.transformer.config.loops_over_layers
@@ -78,7 +81,8 @@ def decode(
         raise ValueError(
             f"frozen_activations = True needs a slot for each of {len(prompts)} prompts"
         )
-    # A slot that is refilled may hold a sample of full length at any step: no growing in stages.
+    # A cache can't grow in stages if slots are refilled: at any step, some sample may already have
+    # its full length.
     first, *larger = (
         (capacity,)
         if some_wait
@@ -107,7 +111,7 @@ def decode(
 
 
 def _at_most(steps: int) -> AbstractContextManager[None]:
-    """Names the loop within after its largest number of steps, for `planning.compiled`."""
+    """Names the enclosed loop after its maximum number of steps, for `planning.compiled`."""
     return jax.named_scope(f"at_most.{steps}")
 
 
@@ -246,7 +250,7 @@ def _uniforms(
 def _logits(
     plan: Plan, work: Work, hidden: Float[Array, "batch d_model"]
 ) -> tuple[LogitsOf, Float[Array, "batch vocab"] | None]:
-    """Logits to compute on demand, and all logits where they are needed anyway."""
+    """Logits on demand, and all logits if they are needed anyway."""
 
     def of_all(hidden: Array) -> Array:
         logits = plan.transformer.logits(work.params, hidden[:, None])[:, 0]

@@ -1,7 +1,7 @@
 """The sampling loop's data: what it is compiled for, its constant inputs, and its carried state.
 
-A prompt in flight has a slot: room for its keys and values and for a number of rows, each of which
-decodes one of its samples. If there are more prompts than slots, the others wait.
+A prompt in flight has a slot, which holds its keys and values and a number of rows. Each row
+decodes one of the prompt's samples. If there are more prompts than slots, the others wait.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ class Work(NamedTuple):
       counts: number of samples per prompt.
       keys: random key for each prompt's draws.
       quotes: what may be quoted; None without the quote constraint.
-      fault_tables: the tables that samples are checked for faults against; None to skip the check.
+      fault_tables: the tables for tracking the samples' faults; None if faults are not tracked.
     """
 
     params: Params
@@ -76,7 +76,7 @@ class DecodeState(NamedTuple):
       prompt: the index of each slot's prompt; the number of prompts or more for an empty slot. None
         if each prompt has its own slot.
       waiting: prompts from this index on have had no slot yet.
-      last: representation of the last token of each slot's prompt, which samples begin from.
+      last: representation of the last token of each slot's prompt, from which samples begin.
       sample: the index of each row's sample within its prompt; the prompt's number of samples or
         more for an idle row.
       position: position of the next token in the sample.

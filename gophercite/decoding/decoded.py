@@ -13,8 +13,8 @@ class FrozenActivations(NamedTuple):
 
     Attributes:
       prompts: activations of the prompts' tokens.
-      samples: activations of each sample's tokens; zeros from its last token on, which predicts
-        nothing.
+      samples: activations of each sample's tokens; zeros from its last token on, because that
+        token predicts nothing.
     """
 
     prompts: Float[Array, "prompts length d_model"]
@@ -79,7 +79,7 @@ def with_frozen_activations(
     frozen_activations: Float[Array, "batch 1 d_model"],
     was_read: Bool[Array, "prompts rows"],
 ) -> Decoded:
-    """Adds the trained layers' inputs at a token to the samples, where these are wanted.
+    """Adds the trained layers' inputs at a token to the samples, if they are wanted.
 
     Args:
       made: the samples so far.

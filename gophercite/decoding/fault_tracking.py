@@ -1,15 +1,16 @@
 """Tracks faults of unconstrained samples inside the sampling loop.
 
 On the host, each prompt's windows become a graph (`FaultTracker`). On the device, a few integers
-per sample follow the sampled tokens and say at any time what `evidence.faults(text, windows)` would
-say of the text so far. Tokens are read byte by byte, in as many iterations as the longest of them
-has bytes: an unconstrained sample may hold any text, so no small graph of tokens could describe it.
+per sample follow the sampled tokens. At any time, they tell what `evidence.faults(text, windows)`
+would return for the text so far. Tokens are read byte by byte, in as many iterations as the longest
+token has bytes: an unconstrained sample may hold any text, so no small graph of tokens could
+describe it.
 
 The syntax is an automaton of its own (`response_automaton`). A quote is a walk on the suffix
 automaton of the documents with its title (of all documents if no document has that title), with the
-case of ASCII letters folded; a title is a walk on the trie of titles, which leads to those
-automata's roots. Where a byte sequence turns out not to be a character, or a `]` turns out to end
-the quote, the walk has gone one character too far: so it remembers its node before the present
+case of ASCII letters folded. A title is a walk on the trie of titles, which leads to the roots of
+those automata. A walk goes one character too far if a byte sequence turns out not to be a
+character, or if a `]` turns out to end the quote. So it remembers its node before the current
 character. If quotes may leave words out, it also remembers its node before the last space, because
 ` [...] ` may begin with that space.
 """
@@ -56,10 +57,10 @@ class FaultGraph(NamedTuple):
 
     Attributes:
       start: index of each node's first edge; one more entry than nodes.
-      byte: the byte that each edge reads, rising within a node.
+      byte: the byte that each edge reads, in rising order within a node.
       node: the node that each edge leads to.
       replaced: each node's successor after U+FFFD; -1 for none.
-      titles: the root of the titles' trie.
+      titles: the root of the trie of titles.
       everything: the root of the automaton of all texts; -1 if there are no texts.
     """
 
@@ -135,8 +136,8 @@ class FaultState(NamedTuple):
       state: its state in the response automaton.
       node: its node in the title or quote; -1 if no title or quote of the prompt continues like
         this.
-      before: the node before the present character.
-      characters: number of characters in the quote, or in its present run.
+      before: the node before the current character.
+      characters: number of characters in the quote, or in its current run.
       faults: faults of the triples so far, as a bit set (`faults_of`).
       run: None where ` [...] ` is text like any other.
     """
@@ -203,8 +204,8 @@ class FaultTracker:
 
         Args:
           graphs: one per prompt.
-          sizes: table sizes. Sizes that are too small are rounded up to a power of two; all are
-            when None.
+          sizes: table sizes. A size that is too small, or None for both, is replaced by the number
+            of nodes or edges rounded up to a power of two.
 
         Returns:
           The tables.

@@ -1,10 +1,10 @@
-"""How many samples are drawn at a time: enough to keep a device busy, if they fit its memory.
+"""How many samples are drawn at a time: enough to keep a device busy, if its memory can hold them.
 
 An accelerator reads the parameters once per pass, for one sample or for hundreds. So the answers to
 a question, or to several questions, are best drawn together. But the keys and values of 64 samples
 of 256 tokens after each of five pages take many times the memory of a large model's parameters. A
 row whose sample has ended continues with the next one, and waiting prompts take the slots of
-finished ones. So having few rows costs little, and the samples do not depend on the number of rows.
+finished ones. So few rows cost little speed. The samples do not depend on the number of rows.
 """
 
 from typing import NamedTuple
@@ -21,22 +21,22 @@ from gophercite.models.parameters import Params
 _SHARE_OF_PARAMETERS = 0.5
 _LEAST_BYTES = 2**30
 
-# The rows' logits, in float32, may take this share of that memory: to draw from them, as much again
-# is needed a few times, and all of it in addition to the keys and values.
+# The rows' logits, in float32, may take this share of that memory. Drawing from them needs a few
+# more arrays of the same size, and all of them come on top of the keys and values.
 _SHARE_OF_LOGITS = 0.25
 
-# From this many bytes of the rows' keys and values on, it is worth compiling a loop for each of
-# three cache sizes (without a kernel that reads only filled entries).
+# If the rows' keys and values have at least this many bytes, it is worth compiling a loop for each
+# of three cache sizes (unless a kernel reads only the filled entries).
 _WORTH_GROWING = 2**25
 
-# Number of samples in flight from which more samples make a pass slower. An accelerator can do
+# With more samples in flight than this, each pass takes longer. An accelerator can do
 # hundreds of operations for each byte of the parameters that it reads (TPU v4, bfloat16: 230); a
 # CPU has no such surplus (benchmarks/batch_size.py).
 _ON_CPU, _ON_ACCELERATOR = 64, 256
 
 # A batch has enough questions for this many times the samples in flight, because the device is
-# underused while a batch's last samples finish. But all their tables are in memory, about a
-# mebibyte per page.
+# underused while a batch's last samples finish. But the tables of all its prompts are in memory at
+# once, about a mebibyte per page.
 _TIMES_BUSY, _MOST_PROMPTS = 8, 256
 
 
@@ -83,10 +83,9 @@ def usual_slots(
       platform: what the model runs on: "cpu", "gpu" or "tpu".
 
     Returns:
-      Enough to keep the device busy, and at least one prompt's samples, as far as memory allows:
-      the prompts' keys and values, and likewise those of the samples, may take half the bytes of
-      the parameters, or 1 GiB if that is more; and the samples' logits a quarter of that. At least
-      one row.
+      As many as keep the device busy, if memory allows, and at least one prompt with one row. The
+      prompts' keys and values may take half the bytes of the parameters, or 1 GiB if that is more.
+      The samples' keys and values may take as much again, and their logits a quarter of it.
     """
     memory = _cache_bytes(params)
     cached = memory // bytes_per_token(config)  # tokens

@@ -1,10 +1,10 @@
 """Keeps the sampling program as it was traced, so that the next process need not trace it again.
 
-JAX's compilation cache keeps machine code, but looks it up by the lowered program, and tracing and
-lowering a model takes a command that answers one question as long as loading it. So where that
-cache is in a local folder, the lowered program is kept in there, too (`jax.export`), under a key of
-all that it is made from: what `decode` is compiled for, shapes, JAX's settings, device and
-versions, and the sources of this package.
+JAX's compilation cache keeps machine code, but finds it by the lowered program. For a command that
+answers one question, tracing and lowering the model takes as long as loading it. So if that cache
+is a local folder, the lowered program is kept there, too (`jax.export`). Its key covers all that it
+is made from: what `decode` is compiled for, the shapes, JAX's settings, the device, the versions
+and the sources of this package.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ from gophercite.kernels import attention
 from gophercite.models.parameters import Params
 
 _FOLDER = "sampling_programs"
-_VERSIONS = 4  # that keep their programs: those used last
+_VERSIONS = 4  # number of versions whose programs are kept: the most recently used
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
-# What sampling programs call: our own kernel, and cuDNN's attention. JAX doesn't promise that these
-# stay as they are, but only the same version of it reads the file.
+# Custom calls of sampling programs: our own kernel, and cuDNN's attention. JAX doesn't promise that
+# they stay compatible, but only the same version of JAX reads the file.
 _CALLED = attention.NAME, "__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax"
 
 Program = Callable[..., Decoded]
 
-_in_process: dict[pathlib.Path, Program] = {}  # what `compiled` has made, by its file
+_in_process: dict[pathlib.Path, Program] = {}  # programs from `compiled`, by their files
 
 
 def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
@@ -61,7 +61,7 @@ def compiled(plan: Plan, params: Params, *inputs: Any) -> Program:
             _in_process[path] = program
     if path in _in_process:
         return _in_process[path]
-    decode.lower(plan, params, *inputs).compile()  # the calls find it
+    decode.lower(plan, params, *inputs).compile()  # the calls will use it
     return functools.partial(decode, plan)
 
 
@@ -75,9 +75,9 @@ def ready(plan: Plan, params: Params, *inputs: Any) -> Program:
 
 
 def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program | None:
-    """Compiles the program in a file, which is written first if it isn't there or is damaged.
+    """Compiles the program in a file, which is written first if it is missing or damaged.
 
-    None if `decode` can't be exported.
+    Returns None if `decode` can't be exported.
     """
     leaves, tree = jax.tree.flatten(arguments)
     exported = _read(path)
@@ -91,7 +91,7 @@ def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program
         try:
             exported = export.export(jax.jit(decode_leaves), disabled_checks=called)(*leaves)
             program = bytes(exported.serialize())
-        except (ValueError, NotImplementedError):  # it calls what JAX can't promise to keep
+        except (ValueError, NotImplementedError):  # it has a custom call that JAX doesn't export
             return None
         _write(path, program)
     runs = jax.jit(exported.call).lower(*leaves).compile()
@@ -114,12 +114,12 @@ def _read(path: pathlib.Path) -> export.Exported | None:
         with contextlib.suppress(OSError):  # the versions used last are kept
             os.utime(path.parent)
         return export.deserialize(bytearray(program))
-    except Exception:  # whatever is there, it is no program: it is traced again and replaced
+    except Exception:  # the file holds no program: trace it again and replace the file
         return None
 
 
 def _write(path: pathlib.Path, program: bytes) -> None:
-    """Keeps a program, and deletes those of old versions; a full disk is no reason to stop."""
+    """Keeps a program and deletes those of old versions; ignores errors such as a full disk."""
     digest = hashlib.sha256(program).hexdigest().encode()
     try:
         storage.write_file(path, digest + b"\n" + program)
@@ -131,8 +131,8 @@ def _write(path: pathlib.Path, program: bytes) -> None:
 
 
 def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path | None:
-    """Where a program belongs; None if it is not to be kept, or can't be told from others."""
-    # The attributes also tell what a `with` has set; some settings have none.
+    """The file of a program; None if it should not be kept, or has no key that will recur."""
+    # Unlike the values, the attributes include what a `with` has set; some settings have none.
     usual = sorted(jax.config.values.items())
     settings = {name: getattr(jax.config, name, value) for name, value in usual}
     cache = settings["jax_compilation_cache_dir"]
@@ -151,19 +151,19 @@ def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path |
         attention.is_available(),  # which also makes it callable
     )
     described = repr(made_from)
-    if " at 0x" in described:  # of another object next time
+    if " at 0x" in described:  # an address, which differs in the next process
         return None
     name = hashlib.sha256(described.encode()).hexdigest()[:32]
     return pathlib.Path(cache, _FOLDER, _version(), name)
 
 
 def _is_spread(leaf: Any) -> bool:
-    """Whether an array is on several devices: its program depends on a mesh."""
+    """Whether an array is on several devices, so that its program depends on a mesh."""
     return len(_devices(leaf)) > 1
 
 
 def _devices(leaf: Any) -> set[jax.Device]:
-    """The devices that an array is on; where nothing says so, the one that it will be put on."""
+    """The devices that an array is on; if it is on none yet, the one that it will be put on."""
     sharding = getattr(leaf, "sharding", None)
     if sharding is not None:
         return set(sharding.device_set)

@@ -1,4 +1,4 @@
-"""Prepares batches in a thread while a device samples those before them."""
+"""Prepares batches in a thread while a device samples the batches before them."""
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,8 @@ def made_ahead(
     """Yields each item with `make(item)`, which a thread computes at most `ahead` items early.
 
     Args:
-      make: does the host's work for an item; called once for each, in order, never twice at a time.
+      make: does the host's work for an item; called once for each item, in order, and never
+        concurrently.
       items: consumed as they are needed.
       ahead: 0 makes each item when it is needed, without a thread.
     """
@@ -32,7 +33,7 @@ def made_ahead(
                 item = next(source)
             except StopIteration:
                 break
-            except Exception as error:  # raised after what was made before it
+            except Exception as error:  # raised below, after the items before it have been yielded
                 failed = error
                 break
             waiting.append((item, pool.submit(make, item)))

@@ -85,13 +85,15 @@ def sample_in_turn(
       settings: how tokens are drawn.
       quotes: the tables (`QuoteConstraint.tables`) of all prompts that get samples, question by
         question.
-      shown: what those prompts show, to mark samples whose quotes lack their claims needlessly,
-        and to redraw them if all of a question do (`claim_in_quote`); None keeps all as drawn.
+      shown: what those prompts show. With it, samples whose quotes needlessly lack their claims are
+        marked, or drawn again if all samples of a question do (`claim_in_quote`). None keeps all
+        samples as drawn.
       max_num_seqs: number of samples drawn at a time, which bounds the memory of the KV cache;
         chosen by `in_flight.usual_slots` when None. The samples do not depend on it.
       batch_size: number of questions that the batch is padded to, for callers whose batches mostly
         have this size; None pads to a power of two.
-      coming: waits for the model's parameters, of which `model` has the shapes (`sampler.sample`).
+      coming: waits for the model's parameters and returns them, see `sampler.sample`; `model` then
+        holds only their shapes.
 
     Returns:
       The samples of each question, in order.
@@ -187,7 +189,7 @@ def _keys_of_prompts(
 
 
 def _filled_up(quotes: QuoteTables | None, prompts: int) -> QuoteTables | None:
-    """The tables of a batch padded to `prompts` prompts with copies of the first."""
+    """The tables of a batch with `prompts` more prompts, which are copies of the first."""
     if quotes is None or not prompts:
         return quotes
     return quotes._replace(first=jnp.concatenate([quotes.first, quotes.first[:1].repeat(prompts)]))

@@ -1,8 +1,8 @@
 """The parser of `evidence.parse` and `evidence.faults` as an automaton over arbitrary bytes.
 
-It reads an unconstrained sample byte by byte, with the text that `bytes.decode(errors="replace")`
-gives: invalid UTF-8 becomes U+FFFD. The automaton does not know the documents: walks elsewhere
-check titles and quotes, and the automaton says after each byte what these walks must do.
+It reads an unconstrained sample byte by byte, as `bytes.decode(errors="replace")` would: invalid
+UTF-8 becomes U+FFFD. The automaton does not know the documents. Titles and quotes are checked by
+the walks of `fault_tracking`, and the automaton says after each byte what these walks must do.
 """
 
 import dataclasses
@@ -30,23 +30,23 @@ from gophercite.quoting.utf8 import (
 )
 
 FAULTS = tuple(Fault)  # a bit set of them has bit i for fault i
-MALFORMED = 0  # the state of a text that no continuation makes a response
+MALFORMED = 0  # the state of a text that no continuation can make well-formed
 
 
 class Action(enum.IntFlag):
-    """What a byte does in addition to changing the state, in this order."""
+    """What a byte means for the walks, in addition to changing the state."""
 
     REPLACE = 1  # the character before it was incomplete
     BEGIN = 2  # it begins a character
     STEP = 4  # it is part of the title or quote
     REPLACE_BYTE = 8  # it is not valid UTF-8
-    FOLD = 16  # compare letters without case
+    FOLD = 16  # its case is ignored if it is a letter
     OPEN_TITLE = 32  # it ends `>%(`
     OPEN_QUOTE = 64  # it ends `)%[`
     CLOSE_QUOTE = 128  # it ends `]%`
-    HOLD = 256  # an omission may begin with it, so that the run may have ended before it
+    HOLD = 256  # an omission may begin with it, so the run may have ended before it
     OMIT = 512  # it ends ` [...] `
-    FAULT = 1024  # multiplied by the bit set of faults that are certain from here on
+    FAULT = 1024  # multiplied by the bit set of the faults that are now certain
 
 
 class _Part(enum.Enum):
@@ -87,8 +87,8 @@ class _State:
     Attributes:
       part: the part in which the text ends.
       mark: the longest suffix of the text that is a prefix of a mark, or of an omission.
-      character: first bytes of an unfinished character; equivalent prefixes share one
-        representative.
+      character: the first bytes of an unfinished character; prefixes with the same continuations
+        share one representative.
       content: whether the claim, quote or run is non-blank so far.
     """
 
@@ -202,7 +202,7 @@ def _begin(state: _State, byte: int) -> _Step:
 
 
 def _is_open(state: _State) -> bool:
-    """Whether the state depends on the next character being white space or not."""
+    """Whether it matters in this state whether the next character is white space."""
     return state.part in (_Part.BEFORE, _Part.ENDED, _Part.BETWEEN) or (
         state.part in (_Part.CLAIM, _Part.QUOTE, _Part.RUN) and not state.content
     )

@@ -23,7 +23,8 @@ def padded_rows(
       pad_id: fills the positions after them.
       what: what to call a text in the error message.
       least_width: minimum width of the rows.
-      most: width that padding does not exceed, for models with few positions; None for no limit.
+      most: maximum width that padding may reach, for models with few positions (a longer text still
+        gets the width it needs); None for no limit.
 
     Returns:
       The rows, and the number of tokens in each without padding.

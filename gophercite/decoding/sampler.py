@@ -1,8 +1,8 @@
 """Samples continuations of prompts with a KV cache, in one compiled program.
 
-Each prompt is prefilled once, and its samples share its keys and values. As many rows are in flight
-as the memory is meant to hold. A row whose sample has ended continues with its prompt's next
-sample, so that rows stay busy until the prompt's last samples.
+Each prompt is prefilled once, and its samples share its keys and values. The caller sets how many
+rows are in flight, to bound the memory. A row whose sample has ended continues with its prompt's
+next sample, so that rows stay busy until the prompt's last samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -101,19 +101,20 @@ def sample(
         allows them.
       least_width: minimum padded length of prompts in tokens, because each width needs its own
         compiled program.
-      least_samples: likewise, minimum number of samples per prompt that the arrays have room for.
+      least_samples: minimum number of samples per prompt that the arrays have room for, for the
+        same reason.
       coming: waits for the parameters and returns them; they must be on this process's devices.
-        `params` then has their shapes, dtypes and shardings (`jax.ShapeDtypeStruct`), from which
-        the program is compiled meanwhile.
+        `params` then holds their shapes, dtypes and shardings (`jax.ShapeDtypeStruct`), and the
+        program is compiled from these while the parameters are loaded.
 
     Returns:
       The samples, on the host.
 
     Raises:
       ValueError: there is no prompt, or one is empty; there are no samples to draw;
-        `samples_per_prompt` has another length than `prompts`; there are keys or tables for fewer;
-        the tables are for longer samples; or a prompt and its samples have more tokens than the
-        model has learned positions.
+        `samples_per_prompt` differs in length from `prompts`; there are fewer keys or tables than
+        prompts; the tables were built for longer samples; or a prompt and its samples have more
+        tokens than the model has learned positions.
       NotNumbersError: the model's logits are NaN or infinite.
     """
     positions = transformer.config.max_positions
@@ -131,7 +132,7 @@ def sample(
             f"samples_per_prompt = {samples_per_prompt}, rows_per_prompt = {rows_per_prompt} and "
             f"prompts_in_flight = {prompts_in_flight}: all must be at least 1"
         )
-    # Out of bounds, the last prompt's would be used.
+    # An index out of bounds would silently use the last prompt's.
     for name, found in (("key", key), ("quotes", None if quotes is None else quotes.first)):
         if found is not None and found.ndim and len(found) < len(prompts):
             raise ValueError(f"{name}: {len(found)} for {len(prompts)} prompts")
@@ -180,11 +181,11 @@ def sample(
 
 
 def require_numbers(transformer: Transformer, *log_probs: Float[np.ndarray, "..."] | None) -> None:
-    """Checks what samples say of their tokens: logits that are not numbers give no number either.
+    """Checks that the samples' log-probabilities are finite, as they are if the logits are numbers.
 
     Args:
       transformer: the model.
-      *log_probs: log-probabilities of drawn tokens, on the host; None is passed over.
+      *log_probs: log-probabilities of drawn tokens, on the host; None is skipped.
 
     Raises:
       NotNumbersError: one is NaN or infinite.
@@ -199,7 +200,7 @@ def require_numbers(transformer: Transformer, *log_probs: Float[np.ndarray, "...
 def _require_room(quotes: QuoteTables, max_tokens: int) -> None:
     """Checks that each prompt has an answer of at most `max_tokens` tokens.
 
-    The tables are on the device, so only who found that no token was allowed looks at them.
+    Copying the tables from the device takes time, so this is done only after sampling has failed.
 
     Raises:
       ValueError: the tables were built for longer samples.

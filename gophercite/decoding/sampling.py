@@ -1,6 +1,6 @@
-"""Draws one token per row by inverting the cumulative distribution of all or of allowed tokens.
+"""Draws one token per row by inverting the cumulative distribution over all or allowed tokens.
 
-One uniform number per row is enough; Gumbel noise needs one for each token of the vocabulary.
+This needs one uniform number per row; Gumbel noise needs one for each token of the vocabulary.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ from gophercite.quoting.quote_state import (
     edges_allowed,
 )
 
-# The cumulative sum is taken over blocks of the vocabulary, then within a block, not over
-# everything.
+# The cumulative sum is taken over blocks of this size, and then within one block, instead of over
+# the whole vocabulary.
 _BLOCK = 128
-# Fewer rows take as long: the time goes into reading the embedding, and a TPU's tiles have eight
-# rows. Each further size makes the program larger.
+# Fewer rows take as long as this many: the time goes into reading the embedding, and a TPU's tiles
+# have eight rows. Each further size makes the program larger.
 _FEWEST_ROWS = 8
-# No model means logits this large; `MASKED` is ten times as far from 0.
+# No sound model has logits this large. `MASKED` is ten times as far from 0.
 _LARGEST = -MASKED / 10
 
 
@@ -82,10 +82,11 @@ def draw(
 def _among(
     legal: Bool[Array, "samples choices"], logits: Float[Array, "samples choices"]
 ) -> Float[Array, "samples choices"]:
-    """Masks what is not legal, so that it is not drawn whatever the logits hold.
+    """Masks tokens that are not legal, so that none is drawn whatever the logits are.
 
-    Of a damaged model they may be NaN or infinite. Where a legal token's is, or is far too large,
-    it becomes the largest there is: so it is drawn, and `draw` tells that it is not a number.
+    A damaged model may have logits that are NaN or infinite. If a legal token's logit is NaN,
+    infinite or far too large, it is set to the largest value. That token is then drawn, and `draw`
+    reports its log-probability as NaN.
     """
     numbers = jnp.where(logits < _LARGEST, jnp.maximum(logits, -_LARGEST), _LARGEST)
     return jnp.where(legal, numbers, MASKED)
@@ -125,7 +126,7 @@ def _first_above(
 ) -> Int[Array, " samples"]:
     """The first choice with positive weight whose cumulative sum exceeds the threshold.
 
-    Where rounding puts the threshold past all sums, the choice with the greatest weight.
+    If rounding puts the threshold past all sums, the first choice with the greatest sum.
     """
     upto = jnp.where(weights > 0, upto, -1.0)
     highest = jnp.nextafter(jnp.max(upto, axis=-1), -1.0)
@@ -134,7 +135,7 @@ def _first_above(
 
 
 def _nucleus(weights: Float[Array, "samples choices"], top_p: float) -> Array:
-    """Keeps only the largest weights that together reach `top_p` of the total, and any ties."""
+    """Zeroes all but the largest weights that together reach `top_p` of the total, with ties."""
     falling = jnp.flip(jnp.sort(weights, axis=-1), -1)
     before = jnp.cumsum(falling, axis=-1) - falling
     inside = before < top_p * jnp.sum(falling, axis=-1, keepdims=True)
@@ -186,10 +187,11 @@ def draw_allowed(
 ) -> Drawn:
     """Draws one allowed token per row.
 
-    Inside titles and quotes few tokens are allowed, and only their logits are looked at. Rows with
-    more, mostly those in claims, are gathered and drawn separately, in sizes of an eighth of the
-    batch or more (and of eight rows, if there are as many), so that the other rows need neither all
-    logits nor a softmax over the vocabulary.
+    Inside titles and quotes, few tokens are allowed, and only their logits are computed. Rows that
+    allow more tokens, mostly those in claims, are gathered and drawn separately, so that the other
+    rows need neither all logits nor a softmax over the vocabulary. They are gathered into one of
+    a few sizes: an eighth, a quarter, half or all of the batch, but at least eight rows if there
+    are so many.
 
     Args:
       logits: the model's logits.
@@ -211,7 +213,7 @@ def draw_allowed(
 
     def draw_rows(size: int) -> Callable[[], Drawn]:
         def run() -> Drawn:
-            # Padding repeats row 0, which is drawn again; `thin` is kept where a row is not wide.
+            # Padding repeats row 0, whose draw is ignored unless it is wide (see the last line).
             chosen = jnp.nonzero(wide, size=size, fill_value=0)[0]
             of_chosen = jax.tree.map(lambda leaf: leaf[chosen], state)
             # Models may have more logits than the vocabulary has tokens.

@@ -11,12 +11,13 @@ class SamplingSettings:
 
     Attributes:
       max_tokens: maximum number of tokens per sample, including the end of sequence.
-      temperature: divides logits before the draw; 0 takes the most likely token. Others are from
-        1e-6 to 1e6: beyond, masked tokens are no longer apart from others in float32.
+      temperature: divides logits before the draw; 0 takes the most likely token. Other values must
+        be between 1e-6 and 1e6: outside of this range, float32 can't keep masked tokens apart from
+        others.
       top_k: draw from the k most likely tokens and any that tie with the last of them; None for
         all.
-      top_p: draw from the smallest set of tokens with this much probability (Holtzman et al. 2020),
-        applied after temperature and top-k; at least 1e-6.
+      top_p: draw from the smallest set of tokens with at least this total probability (Holtzman et
+        al. 2020), applied after temperature and top-k; from 1e-6 to 1.
       free_log_probs: under a constraint, also report each token's unconstrained log-probability
         under the model. If False, the logits of tokens that are not allowed need not be computed.
     """

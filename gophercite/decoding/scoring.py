@@ -55,8 +55,8 @@ def score(
       quotes: the prompts' tables (`QuoteConstraint.tables`), in order.
       max_tokens: the sampling limit in tokens, which decides what the constraint allows; the length
         of the longest text when None.
-      vocabulary_size: as for `sampler.sample`: embeddings from there on are no tokens. All have
-        their share of the probability when None.
+      vocabulary_size: ids from here on are unused rows of the model's embedding and get no
+        probability, as in `sampler.sample`; when None, all ids are in use.
 
     Returns:
       One row per text; those of one prompt are adjacent.

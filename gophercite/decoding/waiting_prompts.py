@@ -1,8 +1,8 @@
-"""Prompts that wait for a slot: they are prefilled when the samples of others have ended.
+"""Prompts that wait for a slot: each is prefilled when another prompt's samples have ended.
 
 This keeps the rows busy as long as there is anything to sample, although answers differ in length
-(continuous batching, Yu et al. 2022). A batch that begins and ends together would wait for its
-longest answers.
+(continuous batching, Yu et al. 2022). If all samples of a batch had to begin together, most rows
+would wait for the longest answers.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from gophercite.decoding.decode_state import DecodeState, Work, alive, begin_sam
 from gophercite.models.cache import Cache, replace_prompts
 
 # One in this many slots is refilled at a time. Prefilling more prompts at once uses an accelerator
-# better, but leaves more slots empty in the meantime.
+# better, but leaves more slots empty until then.
 _SLOTS_PER_READING = 16
 
 

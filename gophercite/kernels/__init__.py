@@ -1,1 +1,1 @@
-"""A kernel in C++ for what XLA's CPU backend does slowly, compiled where it runs."""
+"""A C++ kernel for an operation that is slow on XLA's CPU backend, compiled where it runs."""

@@ -1,7 +1,7 @@
 """Attention of samples to their prompt and to their own tokens, for XLA's CPU backend.
 
-XLA's own code writes all scores to memory, reads all entries of a cache, filled or not, and reads a
-row's own entries with a single core; that takes up to four times as long as `attention.cc`
+XLA's own code writes all scores to memory, reads all entries of a cache, whether filled or not, and
+reads a row's own entries on a single core. It takes up to four times as long as `attention.cc`
 (benchmarks/kernel_attention.py).
 """
 
@@ -21,9 +21,9 @@ NAME = "gophercite_shared_prompt_attention"
 
 @functools.cache
 def is_available() -> bool:
-    """Whether the kernel is there: if this machine can't compile it, it isn't.
+    """Whether the kernel can be used: not if this machine can't compile it.
 
-    The first call on a machine takes the seconds of the compilation.
+    The first call on a machine compiles it, which takes seconds.
     """
     compiled = library(pathlib.Path(__file__).with_suffix(".cc"))
     if compiled is None:
@@ -49,15 +49,15 @@ def shared_prompt_attention(
     program runs (ValueError or `jax.errors.JaxRuntimeError`).
 
     Args:
-      q: scaled queries; for each sample, the query heads that share a key head in order, and within
-        each of them all new tokens in order. `head_dim` is a multiple of 16.
+      q: scaled queries. The axis `queries` of a sample has the query heads that share a key head in
+        order, and for each of these all new tokens in order. `head_dim` is a multiple of 16.
       prompt_keys: the prompts' keys.
       prompt_values: the prompts' values.
       own_keys: keys of each sample's own tokens: [prompts, kv_heads, samples, capacity, head_dim],
         or with a leading axis of layers; axes of size 1 may be dropped.
-      own_values: the same for values.
-      seen: which of its sample's own entries each new token attends to, including itself; a token
-        that attends to none is padding, and its result is finite but meaningless.
+      own_values: values of each sample's own tokens, likewise.
+      seen: which of its sample's own entries each new token attends to, including itself. A token
+        that attends to none is padding; its result is finite but meaningless.
       lengths: number of tokens in each prompt; each new token attends to all of them, and not to
         padding.
       taken: no token attends to own entries from here on.

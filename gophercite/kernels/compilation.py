@@ -1,4 +1,4 @@
-"""C++ sources of ours, compiled once per machine with the headers that come with jaxlib."""
+"""Compiles our C++ sources, once per machine, with the headers that come with jaxlib."""
 
 import ctypes
 import functools
@@ -15,7 +15,7 @@ import tempfile
 
 import jax
 
-# For the processor at hand; GCC and Clang call that by one name on x86, and by another on ARM.
+# Compile for this processor: GCC and Clang have one flag for that on x86 and another on ARM.
 _NATIVE = "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
 _FLAGS = ("-std=c++17", "-O3", _NATIVE, "-fno-math-errno", "-fPIC", "-shared", "-Wno-psabi")
 
@@ -25,17 +25,17 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
     """The shared library of a C++ file, compiled if no process has done so on this machine.
 
     It is kept beside the source, or under `$XDG_CACHE_HOME/gophercite` (`~/.cache/gophercite`) if
-    nothing can be written there, or other users can write there, too. The name depends on the
-    source, on jaxlib, on the compiler's version and the processor's instructions, and on what the
-    file holds: one that was cut off is compiled again. The environment variables CXX and CXXFLAGS
-    have their usual meanings; CXXFLAGS come last.
+    the source's folder is not writable, or if other users can write to it. Its name depends on the
+    source, jaxlib, the compiler's version, the processor's instructions, and the library's own
+    bytes, so that a truncated file is noticed and compiled again. The environment variables CXX and
+    CXXFLAGS have their usual meanings; CXXFLAGS come last.
 
     Args:
       source: the file.
 
     Returns:
-      The library, or None if there is no compiler, it fails, or there is no folder for the result.
-      A warning of this module's logger says which.
+      The library; None if there is no compiler, if it fails, or if there is no folder for the
+      result. This module's logger then warns with the reason.
     """
     try:
         there = filter(shutil.which, ("c++", "g++", "clang++"))
@@ -48,7 +48,7 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
         lines = failed.stderr.splitlines() or [f"it ended with {failed.returncode}"]
         said = next((line for line in lines if "error" in line), lines[0])
         why = f"{shlex.join(failed.cmd)} failed: {said}"
-    except (OSError, ValueError) as error:  # ValueError: a quotation in CXX that isn't closed
+    except (OSError, ValueError) as error:  # ValueError: an unclosed quotation mark in CXX
         why = str(error)
     message = "attention on this CPU runs without our kernel, which takes longer: %s"
     logging.getLogger(__name__).warning(message, why)
@@ -56,8 +56,8 @@ def library(source: pathlib.Path) -> ctypes.CDLL | None:
 
 
 def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
-    """The library's file, which is compiled if it isn't there."""
-    # What the compiler defines before it reads a file: its version, the instructions it may use.
+    """The library's file, which is compiled if it doesn't exist."""
+    # The macros that the compiler predefines: they show its version and the instructions it uses.
     asked = [*command, "-dM", "-E", "-x", "c++", os.devnull]
     macros = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
     key = hashlib.sha256()
@@ -83,7 +83,7 @@ def _compiled(source: pathlib.Path, command: list[str]) -> pathlib.Path:
             written = pathlib.Path(scratch.name, "library.so")
             build = [*command, "-isystem", jax.ffi.include_dir(), str(source), "-o", str(written)]
             subprocess.run(build, check=True, capture_output=True, text=True)
-            # At once, beside processes that compile the same.
+            # Atomic, because other processes may compile the same file.
             return written.replace(folder / f"{name}-{_digest(written)}.so")
     raise OSError(f"there is no folder for the compiled library: {'; '.join(unfit)}")
 
@@ -96,7 +96,7 @@ def _folders(source: pathlib.Path) -> list[pathlib.Path]:
     """Where the library may be, in the order in which they are tried."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folders = source.parent / "__pycache__", pathlib.Path(caches, "gophercite")
-    return [folder for folder in folders if folder.is_absolute()]  # not where there is no home
+    return [folder for folder in folders if folder.is_absolute()]  # relative if there is no home
 
 
 def _is_ours(path: pathlib.Path) -> bool:

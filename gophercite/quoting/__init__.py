@@ -1,1 +1,1 @@
-"""What may be quoted, as an automaton over tokens: built once per page, followed while sampling."""
+"""What may be quoted, as an automaton over tokens: built per prompt, followed while sampling."""

@@ -24,8 +24,8 @@ def first_not_less(
       One position per search.
     """
     for _ in range(halvings):
-        # A shift and an index that is never counted from the end are one operation each: `//` and
-        # `[]` are ten, for signs that do not occur, and there are as many copies as halvings.
+        # A shift and an index without wrap-around compile to one operation each. `//` and `[]` take
+        # ten, to handle negative numbers, which do not occur, and the loop is unrolled.
         middle = (low + high) >> 1
         key = keys.at[middle].get(mode="clip", wrap_negative_indices=False)
         less = (key < wanted) & (low < high)

@@ -40,14 +40,14 @@ class ByteEdges(NamedTuple):
         )
 
 
-# Events. A quote that a byte closes must have its minimum length before that byte. If the run
-# itself continues with "]", its end shows only at the "%", one character later. With `OMITS` an
-# omission has ended the run, as many characters back as are added to the event.
+# Events. A quote must have its minimum length before the byte that closes it. If the run itself
+# continues with "]", only the "%" shows that it has ended, one character later. `OMITS + n` means
+# that an omission has ended the run n characters before.
 CLOSES, CLOSED_BEFORE, OPENS, OMITS = 1, 2, 3, 4
 
 
 class Parts(NamedTuple):
-    """Where the parts of a graph's nodes begin; claims' states come first.
+    """Where the parts of a graph's nodes begin; the states of claims come first.
 
     Attributes:
       prefix: the node of the empty title prefix.

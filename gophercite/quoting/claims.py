@@ -1,10 +1,10 @@
 """The automaton of claims: any text without reserved marks, up to `>%(`.
 
-It reads bytes, because tokens may hold half a character or half a mark, and it is the same for all
+It reads bytes, because tokens may hold half a character or half a mark. It is the same for all
 prompts. A state remembers three things: how much of a mark the text ends with, which bytes may
-follow inside the present character (UTF-8 only), and whether the claim has anything but white space
-yet. A `>` or `>%` at the end of the text is not part of the claim until the next character shows
-that it does not begin `>%(`.
+follow inside the current character (only valid UTF-8), and whether the claim has anything but white
+space yet. A `>` or `>%` at the end of the text is not part of the claim until the next character
+shows that it does not begin `>%(`.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ class _State:
 
     Attributes:
       mark: the longest suffix of the text that is a prefix of a mark.
-      character: first bytes of an unfinished character; equivalent prefixes share one
-        representative.
+      character: the first bytes of an unfinished character; prefixes with the same continuations
+        share one representative.
       content: whether the claim has anything but white space.
     """
 

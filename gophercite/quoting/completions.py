@@ -1,10 +1,11 @@
-"""The minimum number of tokens that finish an answer, which keeps every sample finishable.
+"""The minimum number of tokens that finish an answer, so that no sample runs out of tokens.
 
 It is computed backwards over token edges: the rest of the claim and title, the shortest quote, the
-closing marks, the end of sequence. Within a claim or quote, it depends on the number of characters
-in the run, up to the minimum, and for a quote up to one more: from there on the quote may end with
-"]%" wherever a run may end, and with "%" alone after its own "]". If a quote may not end anywhere
-and has a maximum length, it depends on the number of characters up to that maximum.
+closing marks, the end of sequence. Within a claim, it depends on the number of characters so far,
+up to the minimum. Within a quote, it depends on them up to one more than the minimum: from there
+on, the quote may end with "]%" wherever a run may end, and with "%" alone after its own "]". If
+quotes have a maximum length and may end only at certain positions, it depends on the number of
+characters up to that maximum.
 """
 
 import numpy as np
@@ -25,7 +26,7 @@ from gophercite.quoting.token_edges import TokenEdges
 from gophercite.quoting.token_trie import ClaimTokens
 from gophercite.quoting.token_walks import UNLIMITED, Limits
 
-NO_END = 30_000  # tokens, if an answer cannot be finished; larger than any budget
+NO_END = 30_000  # the cost in tokens of what cannot be finished; larger than any token limit
 
 
 def longest_steps(
@@ -64,10 +65,10 @@ def longest_steps(
 
 
 def _enough(limits: Limits) -> int:
-    """The number of characters from which on a run's length does not matter."""
+    """The number of characters from which a run's length no longer matters."""
     enough = max(limits.minimum_quote + 1, limits.minimum_claim)
     if limits.maximum_quote < UNLIMITED and not limits.anywhere:
-        # A run that may end here does so; any other needs room up to where it may end.
+        # A run that may end here can do so; any other needs room up to a place where it may end.
         return max(enough, limits.maximum_quote)
     return enough
 
@@ -89,9 +90,10 @@ def shortest_completions(
       limits: limits on lengths.
 
     Returns:
-      The fewest tokens, for each node and for each number of characters that a claim or quote there
-      lacks up to the number that matters (0: it lacks none); `NO_END` if the answer can't be
-      finished. Nodes outside claims and quotes have the same number in all columns.
+      The fewest tokens, by node and by the number of characters that the claim or quote still
+      lacks: column 0 if it has as many as can matter (`_enough`), column 1 if it lacks one, and so
+      on. `NO_END` if the answer can't be finished. Nodes outside claims and quotes have the same
+      number in all columns.
     """
     parts = graph.parts
     cost = np.full((graph.nodes, _enough(limits) + 1), NO_END, np.int16)
@@ -125,7 +127,7 @@ def _by_length(longest: np.ndarray, most: int) -> np.ndarray:
 
 @native
 def _relax(cost: np.ndarray, edges: TokenEdges, order: np.ndarray, limits: Limits) -> None:
-    """Sets the costs of nodes outside runs, whose edges lead to nodes that have their costs."""
+    """Sets the costs of nodes outside runs, in an order that visits each after its successors."""
     for node in order:
         best = NO_END
         for i in range(edges.start[node], edges.start[node + 1]):

@@ -42,7 +42,12 @@ class QuoteConstraint:
     """
 
     def __init__(self, vocabulary: Vocabulary, settings: QuoteSettings | None = None) -> None:
-        """Indexes the vocabulary, which takes a moment for a large one."""
+        """Indexes the vocabulary; a large one takes a moment.
+
+        Args:
+          vocabulary: the model's vocabulary.
+          settings: what answers may look like; the defaults of `QuoteSettings` when None.
+        """
         self.settings = settings or QuoteSettings()
         self._vocabulary = vocabulary
         self._eos_id = vocabulary.eos_id
@@ -77,12 +82,12 @@ class QuoteConstraint:
     def evidence_graph(
         self, pieces: Mapping[str, Sequence[Piece]], begun: Sequence[int], rest: bytes = b""
     ) -> PromptGraph | None:
-        """The graph of answers whose claim is given: of their titles and quotes.
+        """The graph of answers with a given claim: it leaves only their titles and quotes open.
 
         Args:
-          pieces: the pieces they may quote; not empty.
+          pieces: the pieces that they may quote; not empty.
           begun: the first tokens of such an answer, at most up to the mark before the title. The
-            graph's first nodes allow only these, in order.
+            graph begins with a chain of nodes that allows only these tokens, in order.
           rest: the bytes between these tokens and the title; any tokens may spell them.
 
         Returns:
@@ -152,8 +157,8 @@ class QuoteConstraint:
 
         Raises:
           NoLegalAnswer: some prompt's shortest answer has more than `max_tokens` tokens.
-          ValueError: there are no graphs, or `max_tokens` is 30,000 or more. Whether an answer can
-            still be finished is known up to there.
+          ValueError: there are no graphs, or `max_tokens` is 30,000 or more, which is more than the
+            tables can count.
         """
         # `jnp.asarray` would compile a program for each array.
         made: QuoteTables = jax.device_put(self.host_tables(graphs, max_tokens))
@@ -167,8 +172,8 @@ class QuoteConstraint:
         Args:
           graphs: one per prompt.
           max_tokens: as in `tables`.
-          sizes: table sizes. Sizes that are too small are rounded up to a power of two; all are
-            when None.
+          sizes: table sizes. A size that is too small, or None for both, is replaced by the number
+            of nodes or edges rounded up to a power of two.
 
         Returns:
           The tables.

@@ -47,13 +47,13 @@ class PromptGraph:
 
 @dataclasses.dataclass(frozen=True)
 class FreeTexts:
-    """What all graphs of a vocabulary share: the states of free text, which allow nearly any token.
+    """The part that all graphs of a vocabulary share: free text, which allows nearly any token.
 
     These states are the first nodes of each graph.
 
     Attributes:
       automaton: the automaton of the text, byte by byte.
-      tokens: where each token leads in it.
+      tokens: where each token leads in the automaton.
       usual_lengths: number of bytes in each token's text; 0 if the tokenizer uses another token for
         this text.
     """
@@ -73,10 +73,10 @@ def joined(
 
     Args:
       graphs: one per prompt; edges that several prompts share are stored once.
-      texts: what the graphs share.
+      texts: the part that the graphs share.
       settings: what answers may look like.
-      sizes: table sizes. Sizes that are too small are rounded up to a power of two; all are when
-        None.
+      sizes: table sizes. A size that is too small, or None for both, is replaced by the number of
+        nodes or edges rounded up to a power of two.
 
     Returns:
       The tables.
@@ -86,7 +86,7 @@ def joined(
     """
     if not graphs:
         raise ValueError("there are no graphs to combine: give one for each prompt")
-    # Prompts that share a graph and differ only in their start nodes need it once.
+    # Prompts whose graphs differ only in the start node share one copy.
     parts = list({id(graph.edges): graph for graph in graphs}.values())
     node = [0, *itertools.accumulate(part.sizes.nodes for part in parts)]
     edge = [0, *itertools.accumulate(part.sizes.edges for part in parts)]
@@ -120,7 +120,7 @@ def joined(
 def usual_lengths(vocabulary: Vocabulary) -> Int32[np.ndarray, " vocab"]:
     """Number of bytes in each token's text; 0 if the tokenizer uses another token for this text.
 
-    These are SentencePiece's byte tokens, which come before the pieces with the same text.
+    Such unused tokens are SentencePiece's byte tokens; the pieces with the same text come later.
     """
     texts = [vocabulary.token_bytes(id) or b"" for id in range(vocabulary.size)]
     usual = {text: id for id, text in enumerate(texts)}

@@ -1,18 +1,18 @@
 """Quotes that leave words out: several runs of a title's pages, joined by ` [...] ` (appendix H).
 
-In such a quote, ` [...] ` always is an omission, even if a page's own text has it. Omissions are
+In such a quote, ` [...] ` is always an omission, even if a page's own text has it. Omissions are
 read from left to right, and pages are cut at ` [...] `, so that no run contains one. But a run may
-continue with a prefix of ` [...] `, most often with a space, and then only later characters show
-that the run had ended before it. So a text stays in a run as long as the run continues like the
-text. When it no longer does, but an omission would, the run has ended before the prefix of the
-omission that it contains. A run needs something besides white space, dots and square brackets, and
-a run that is cut back like this is always still a run.
+continue with a prefix of ` [...] `, most often with a space. Only later characters then show that
+the run had ended before this prefix. So a text stays in a run as long as the run can continue like
+the text. When it no longer can, but an omission could, the run has ended before the prefix of the
+omission. A run must have something besides white space, dots and square brackets. A run that is cut
+back in this way still has it.
 
 With omissions, a graph (`quote_graph.py`) also has these nodes for each title:
 
-    omissions              six nodes, after each prefix of ` [...] ` that is no longer the run's
-    brackets               one node, after a run's own ` [...` and a "]" that is not the run's:
-                           either the quote ends with it, or an omission continues
+    omissions              six nodes, one for each prefix of ` [...] ` that is no longer in the run
+    brackets               one node, after ` [...` in the run and a "]" that is not in the run: the
+                           "]" either ends the quote or belongs to an omission
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ BEFORE_BRACKET = len(SPELLED) - 2  # number of bytes before its "]"
 
 
 def begun(text: UInt8[np.ndarray, " bytes"]) -> Int8[np.ndarray, " bytes"]:
-    """The number of an omission's first bytes that the text up to each position ends with."""
+    """For each position, how many first bytes of an omission the text up to there ends with."""
     found = (text == SPELLED[0]).astype(np.int8)
     for count in range(1, NODES):
         follow = (found[:-1] == count) & (text[1:] == SPELLED[count])
@@ -72,10 +72,10 @@ def ends_of_runs(
       step: next state by state and letter; -1 for none.
       byte: the byte of each letter.
       states: the states in which a run may end.
-      begun: number of an omission's first bytes that their runs end with.
+      begun: how many first bytes of an omission the runs of each state end with.
 
     Returns:
-      For each number of an omission's bytes that a run ends with, the states in which the
+      For each number of first bytes of an omission that a run may end with, the states in which the
       omission's next byte shows that the run has ended that many bytes before.
     """
     letter = {int(byte): letter for letter, byte in enumerate(byte)}
@@ -99,11 +99,11 @@ def add_edges(
     start: int,
     quote: int,
 ) -> ByteEdges:
-    """Adds edges to omissions to the quotes' edges, and the edges of brackets after them.
+    """Adds the edges that lead from quotes to omissions, then the nodes and edges of brackets.
 
     Args:
       edges: the edges of the nodes from `quote` on.
-      ends: the states where an omission may end the run, by how many bytes before.
+      ends: the states where an omission may end the run, by how many bytes earlier the run ended.
       twins: the states of the twin nodes, which follow the states' own nodes; -1 for twins without
         a run.
       roots: the first state of each title.

@@ -28,7 +28,7 @@ class Piece(NamedTuple):
     def shortest_run(self, minimum: int) -> str:
         """The shortest run of at least `minimum` characters that begins where the piece does.
 
-        Leading white space is left out where possible.
+        It leaves out the piece's leading white space if the rest is long enough.
         """
         begin = self.begins.find(1, len(self.text) - len(self.text.lstrip()))
         if begin < 0 or len(self.text) - begin < minimum:
@@ -45,8 +45,9 @@ def quotable_pieces(
 ) -> dict[str, list[Piece]]:
     """The pieces of text that quotes may be runs of, by title.
 
-    No run contains a reserved mark: texts are cut so that the pieces overlap in all but one of each
-    mark's characters. No run contains a character that the vocabulary can't spell, either.
+    No run contains a reserved mark: texts are cut at each mark, so that the piece before it ends
+    before the mark's last character and the piece after it begins after the mark's first character.
+    No run contains a character that the vocabulary can't spell, either.
 
     Args:
       sources: the documents and windows that a prompt shows. Sources with the same title are all

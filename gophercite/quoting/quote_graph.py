@@ -1,7 +1,7 @@
 """The graph of the legal answers to one prompt, byte by byte.
 
 A legal answer is `prompts.response(*triples)`: a space, then one or more triples joined by a space,
-each with a claim that is not empty, the title of a document in context, and a run of that
+each with a claim that is not blank, the title of a document in context, and a run of that
 document's text. The graph's nodes, by number:
 
     claim states           the same for all prompts (`claims.py`)
@@ -9,10 +9,10 @@ document's text. The graph's nodes, by number:
                            one first
     start + 0, 1, 2        nothing yet; after " "; after " %"
     start + 3, 4, 5        after the "]" that ends a quote; after its "%"; after end of sequence
-    omissions              usually none; see `omissions.py`, also for what else they change
+    omissions              usually none; see `omissions.py`, also for the other changes they make
     quotes                 states of an automaton for each title, which reads the runs of its texts
-                           that begin at a permitted position; then twins of the states that can be
-                           reached by white space alone, or by a "]" before which no run may end
+                           that begin at a permitted position; then twins of some states, for runs
+                           of white space alone and for runs with a "]" before which none may end
 
 A quote is a run of one text that begins and ends at permitted positions (`run_boundaries.py`) and
 is not all white space, which is why states reached by white space alone are separate. No run
@@ -86,7 +86,7 @@ class QuoteGraph:
         Args:
           pieces: the pieces that can be quoted under each title (`quotable_pieces`); not empty.
           with_omissions: whether quotes may leave words out.
-          before_title: bytes to be read before each title, as if it began with them.
+          before_title: bytes to read before each title, as if the title began with them.
         """
         every = [piece for group in pieces.values() for piece in group]
         encoded = [piece.text.encode() for piece in every]
@@ -159,7 +159,7 @@ def _automata(
     whole = letter[text], ends - sizes, ends, groups, len(byte)
     every = [piece for group in pieces.values() for piece in group]
     begins = np.frombuffer(b"".join(piece.begins for piece in every), bool)
-    if begins.all() and not any(b"\0" in piece.ends for piece in every):  # no limits: a plain one
+    if begins.all() and not any(b"\0" in piece.ends for piece in every):  # at all positions
         step, length, place, roots, _ = build_suffix_automata(*whole)
         return RunAutomata(step, length, place, roots, np.append(may_end, False)[place])
     may_begin = np.zeros(len(text), bool)
@@ -193,7 +193,7 @@ def _twins(
     complete: np.ndarray,
     space: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Doubles the states reached by white space alone, or by "]" where no run may end before it."""
+    """Makes twins of the states reached by white space alone, or by a "]" that can't end a run."""
     states = step.shape[0]
     blank = np.full(states, -1, np.int32)
     bracket = np.full(states, -1, np.int32)
@@ -238,7 +238,7 @@ def _twins(
 
 
 def title_prefixes(spellings: list[bytes]) -> list[dict[int, int]]:
-    """A trie: each prefix's next bytes, leading to a prefix, or to ~i where spelling i ends."""
+    """A trie: for each prefix, its next bytes with the prefix, or ~i if spelling i ends there."""
     prefixes: list[dict[int, int]] = [{}]
     for i, spelling in enumerate(spellings):
         at = 0
@@ -326,7 +326,7 @@ def _quote_edges(
     states = step.shape[0]
     nodes = states + twin_state.shape[0]
     begins = np.zeros(nodes + 1, np.int32)
-    # A suffix automaton has at most as many steps as it has states and its texts have letters,
+    # A suffix automaton has at most as many steps as its states and the letters of its texts
     # together. Its twins may repeat them at two levels.
     most = 3 * (states + text.shape[0]) + 2 * nodes
     edge_byte = np.empty(most, np.uint8)

@@ -16,21 +16,22 @@ class QuoteSettings:
     """What answers may look like.
 
     Attributes:
-      minimum_quote: minimum number of characters in a quote; with omissions, in each run of it.
-      maximum_quote: maximum number of characters in a quote; None for no limit. With a limit, a
-        quote at `"characters"` begins with fewer than max(`minimum_quote` + 1, `minimum_claim`)
-        characters of white space (with omissions also dots and brackets). With omissions the limit
-        applies to each run, including any part of ` [...] ` that the page itself has there.
+      minimum_quote: minimum number of characters in a quote; with omissions, in each of its runs.
+      maximum_quote: maximum number of characters in a quote; None for no limit. With omissions, the
+        limit applies to each run, including any part of ` [...] ` that the page itself has there.
+        With a limit and the boundaries `"characters"`, a quote begins with fewer than
+        max(`minimum_quote` + 1, `minimum_claim`) characters of white space (with omissions, of
+        white space, dots and brackets).
       minimum_claim: minimum number of characters in a claim.
       maximum_claim: maximum number of characters in a claim; None for no limit.
       maximum_triples: maximum number of claims, each with its quote, in one answer.
       maximum_omissions: maximum number of ` [...] ` in one quote. A quote with n of them has n + 1
         runs, each from some page of the title (as in bootstrapping, appendix H). Omitted words can
         change the meaning of the rest, so by default a quote is one run.
-      boundaries: where a quote may begin and end, or with omissions each run of it: at whole words
-        (`"words"`, by Unicode's rules, and never with white space), at whole sentences
-        (`"sentences"`), or at any character (`"characters"`). With a `maximum_quote`, unless
-        boundaries are `"characters"`, the tables have a column for each of that many characters.
+      boundaries: where a quote, or with omissions each of its runs, may begin and end: at whole
+        words (`"words"`, by Unicode's rules, and never with white space), at whole sentences
+        (`"sentences"`), or at any character (`"characters"`). If a `maximum_quote` is set, the
+        tables of the first two have a column for each of that many characters, so they are large.
     """
 
     minimum_quote: int = MINIMUM_QUOTE_LENGTH

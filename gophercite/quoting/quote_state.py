@@ -1,6 +1,6 @@
 """The quote constraint on the device: each sample's state, and which tokens may come next.
 
-It takes a few gathers per step inside the sampling loop; nothing goes to the host.
+It takes a few gathers per step inside the sampling loop. Nothing is copied to the host.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class QuoteTables(NamedTuple):
       claim: each node's claim state; -1 outside claims.
       cost: minimum number of tokens to the end, by node and by characters that the quote or claim
         still lacks (see `shortest_completions`).
-      token: the token of each edge, rising within a node.
+      token: the token of each edge, in rising order within a node.
       node: the node that each edge leads to.
       characters: see `TokenEdges`, also for the next three.
       need: characters that the quote must have.
@@ -61,9 +61,9 @@ class QuoteState(NamedTuple):
 
     Attributes:
       node: its node.
-      characters: number of characters in the present claim or run.
+      characters: number of characters in the current claim or run.
       triples: number of triples begun so far.
-      omissions: number of omissions so far in the present triple's quote.
+      omissions: number of omissions so far in the current triple's quote.
     """
 
     node: Int[Array, " samples"]
@@ -166,7 +166,7 @@ def claims_allowed(
       tokens_left: number of tokens that each sample may still have, including the next.
 
     Returns:
-      A mask, all False for samples outside claims.
+      A mask; all False for samples outside claims.
     """
     settings = tables.settings
     claim = tables.claim[state.node].astype(jnp.int32)
@@ -176,8 +176,8 @@ def claims_allowed(
     costs = tables.cost[(state.node - claim)[:, None] + jnp.arange(states)]
     following = tables.claim_next[inside]
     if settings.minimum_claim == 1 and settings.maximum_claim is None:
-        # Then the cost does not depend on them. One bit per state says whether enough tokens are
-        # left: a shift per token instead of a gather.
+        # Here the cost does not depend on the characters. One bit per state says whether enough
+        # tokens are left, so that each token needs a shift instead of a gather.
         affordable = (costs[:, :, 0] < tokens_left[:, None]) & (claim[:, None] >= 0)
         bits = _as_bits(affordable)
         shift = jnp.minimum(following, 31).astype(jnp.uint32)
@@ -199,7 +199,7 @@ def claims_allowed(
 
 
 def _as_bits(states: Bool[Array, "samples states"]) -> list[Int[Array, " samples"]]:
-    """One bit for each of at most 63 states, 32 per word; the very last bit is no state's."""
+    """One bit for each of at most 63 states, 32 per word; the last bit stands for no state."""
     count = states.shape[1]
     words = [states] if count < 32 else [states[:, :32], states[:, 32:]]
     assert count < 64
@@ -222,7 +222,7 @@ def allowed(
       tokens_left: number of tokens that each sample may still have, including the next.
 
     Returns:
-      A mask, all False for samples that have ended.
+      A mask; all False for samples that have ended.
     """
     mask = claims_allowed(tables, state, tokens_left)
     rows = jnp.arange(state.node.shape[0])[:, None]

@@ -1,7 +1,7 @@
 """Automata of the runs of some texts, where runs may begin and end only at given positions.
 
-As in a suffix automaton, a state stands for the runs that end at the same positions; this is the
-sparse kind, in which only runs that begin at a permitted position count (Inenaga and Takeda 2006).
+As in a suffix automaton, a state stands for the runs that end at the same positions. Only runs that
+begin at a permitted position count, so this is a sparse suffix automaton (Inenaga and Takeda 2006).
 It is built from the texts' suffix tree, which is the tree of suffix links of the suffix automaton
 of the reversed texts. Only the suffixes that begin at a permitted position are kept in that tree.
 If two of the remaining nodes have the same children, at the same distances in letters, then their
@@ -16,7 +16,8 @@ import numpy as np
 from gophercite.native import native
 from gophercite.quoting.suffix_automaton import build_suffix_automata
 
-# Letters before a place, with those after it, that nearly always tell whether a run may end there.
+# Whether a run may end at a position nearly always shows in this many letters up to it and the
+# letter after it.
 _NEAR = 8
 _FEW = 32  # up to this many places are looked at one by one
 
@@ -62,7 +63,7 @@ class _Tree(NamedTuple):
 
 
 class _Ways(NamedTuple):
-    """The tree's edges, from nodes down to other nodes or to a text's end; sorted by node, letter.
+    """The tree's edges, from nodes down to nodes or ends of texts; sorted by node, then letter.
 
     Attributes:
       start: index of each state's first edge; one more entry than states.
@@ -94,7 +95,7 @@ def build_run_automata(
       ends: where each text ends.
       groups: which group each text belongs to, rising from 0.
       letters: size of the alphabet.
-      may_begin: whether a run may begin with each letter of `data`; in each text at least one may.
+      may_begin: whether a run may begin with each letter of `data`; True at least once per text.
       may_end: whether a run may end with each letter of `data`.
     """
     total = len(data)
@@ -218,8 +219,8 @@ def _same_nodes(tree: _Tree, ways: _Ways, texts: int) -> tuple[np.ndarray, np.nd
     """Finds nodes whose runs end at the same positions.
 
     Returns:
-      A class number for each node, equal for such nodes; the texts' ends have the first numbers.
-      Then one node of each class.
+      The class number of each node, equal for nodes whose runs end at the same positions (the ends
+      of the texts have the first numbers); and one node of each class.
     """
     size, many = tree.parent.shape[0], ways.node.shape[0]
     # Hash table: a number for each triple of the edges read so far and the node's next edge.
@@ -317,7 +318,7 @@ def _states(
                 may[state] = may_end[at]
                 continue
             head = heads[number]
-            # Where one word is repeated, each state has about as many places as the text has words.
+            # If a text repeats one word, each state has about as many places as there are words.
             alike = tree.below[head] > _FEW and tree.length[head] - back >= _NEAR
             if alike and not known[_letters(data, at, 1 if back else 0, known.shape[0])]:
                 continue
@@ -359,7 +360,7 @@ def _letters(data: np.ndarray, at: int | np.int64, after: int, room: int) -> int
     """Hashes the last letters up to a place, and `after` letters after it."""
     mixed: Any = np.int64(256 * (1 + after))  # unlike any letter
     for i in range(at + 1 - _NEAR, at + 1 + after):
-        # Without the mask it would overflow, in another way in each caller.
+        # Without the mask, this would overflow, and differently in each caller.
         mixed = ((mixed ^ data[i]) * 0x85EBCA77) & 0x7FFFFFFF
         mixed ^= mixed >> 15
     return mixed & (room - 1)
@@ -374,7 +375,7 @@ def _ends_of_paths(
     begins: np.ndarray,
     ends: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each class: where some run ends, letters of the longest run, and of the longest edge."""
+    """For each class: where some run ends, and the lengths of its longest run and longest edge."""
     count, texts = heads.shape[0], ends.shape[0]
     end = np.empty(count, np.int64)
     longest, way = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -401,7 +402,7 @@ def _ends_of_paths(
 
 @native
 def _begins_below(tree: _Tree, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The beginnings below each node: all in tree order, and where each node's begin in it."""
+    """The beginnings below each node: all of them in tree order, and where each node's start."""
     size = tree.parent.shape[0]
     slot, filled = np.zeros(size, np.int64), np.zeros(size, np.int64)
     total = 0

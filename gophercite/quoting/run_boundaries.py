@@ -1,7 +1,7 @@
 """Where a quote, or a run of one, may begin and end in a page.
 
-Boundaries are those of the entire page, even if a prompt shows only a window of it: the window's
-own ends are not boundaries unless the page has boundaries there.
+The boundaries are those of the entire page, even if a prompt shows only a window of it: an end of
+the window is a boundary only if the page has one there.
 """
 
 import re

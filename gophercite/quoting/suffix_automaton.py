@@ -1,4 +1,4 @@
-"""Suffix automata: all contiguous runs of some texts, with states and steps linear in their length.
+"""Suffix automata: they read all contiguous runs of some texts, in space linear in their length.
 
 Reading a run byte by byte from the root leads to a state. Two runs share a state exactly when they
 end at the same positions (Blumer et al. 1985). One array holds the automata of several groups of
@@ -92,7 +92,7 @@ def _split(
     letter: int,
     clone: int,
 ) -> int:
-    """Splits a state: its runs up to the present length get their own state."""
+    """Splits a state: its runs up to the length that is being read get their own state."""
     target = step[state, letter]
     for other in range(step.shape[1]):  # assigning the entire row takes seconds to compile
         step[clone, other] = step[target, other]

@@ -1,7 +1,7 @@
 """The sizes of a batch's tables, chosen so that one compiled program serves nearly all batches.
 
-A program is compiled for the tables' shapes, and no two batches have graphs of the same size. So
-tables are padded: to sizes that a run fixes at its beginning, or to powers of two.
+A program is compiled for the shapes of its tables, but no two batches have graphs of the same size.
+So tables are padded, either to sizes that a run fixes at its beginning or to powers of two.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 _DEVIATIONS = 5  # standard deviations above the mean that a batch's size hardly ever exceeds
-_STEPS = 8  # sizes between a power of two and the next
+_STEPS = 8  # number of sizes from one power of two to the next
 
 
 class TableSizes(NamedTuple):

@@ -1,4 +1,4 @@
-"""From bytes to tokens: the tokens that a prompt's graph allows at each node, and what follows."""
+"""From bytes to tokens: which tokens a prompt's graph allows at each node, and where they lead."""
 
 from typing import Any, NamedTuple
 
@@ -35,8 +35,8 @@ class TokenEdges(NamedTuple):
       start: index of each node's first edge; one more entry than nodes.
       token: the token of each edge.
       node: the node that each edge leads to.
-      characters: characters of the run (of a quote, or a claim) after the token: n adds n to those
-        before it; ~n means that the run began within the token and has n.
+      characters: number of characters in the run (of a quote, or a claim) after the token. n means
+        n more than before the token; ~n means that the run began within the token and has n.
       need: characters that the run must have before the token, because it ends within the token.
       reach: characters that the run must have room for, in addition to those before the token.
       begins: `A_TRIPLE` if a further triple begins within the token, plus `AN_OMISSION` for each
@@ -172,7 +172,7 @@ def _room(start: np.ndarray, size: int) -> TokenEdges:
 
 @native
 def _grown(columns: TokenEdges, size: int, needed: int) -> TokenEdges:
-    """The same columns with more room."""
+    """The first `size` edges, copied to columns with room for twice the number needed."""
     larger = _room(columns.start, 2 * needed)
     for i in range(size):  # one by one: slices take seconds to compile
         larger.token[i], larger.node[i] = columns.token[i], columns.node[i]
@@ -185,7 +185,7 @@ def _grown(columns: TokenEdges, size: int, needed: int) -> TokenEdges:
 def _append(
     columns: TokenEdges, first: int, last: int, found: np.ndarray, rank: np.ndarray
 ) -> None:
-    """Writes the edges of some nodes, sorted by token within a node; most nodes have a few."""
+    """Writes the edges of some nodes, sorted by token within each node; most nodes have few."""
     start, token, node, characters = columns.start, columns.token, columns.node, columns.characters
     need, reach, begins = columns.need, columns.reach, columns.begins
     tokens = found[0]

@@ -1,4 +1,4 @@
-"""A vocabulary's tokens as a trie of their bytes, to walk them along an automaton."""
+"""A vocabulary's tokens as a trie of their bytes, for walking them along an automaton."""
 
 import dataclasses
 from typing import Any, Protocol
@@ -28,9 +28,9 @@ class TokenTrie:
 
     Attributes:
       children: start of each node's children in `child`; one more entry than nodes.
-      child: the children's nodes, by rising byte within a node.
+      child: the nodes of the children, in order of their bytes within a node.
       follows: bit mask of the bytes that have a child, 32 per word, because most look-ups fail.
-      before: number of children of the bytes in the words before each word.
+      before: for each word of `follows`, number of the node's children in the words before it.
       ends: start of each node's tokens in `token`; one more entry than nodes.
       token: tokens that spell exactly the path to their node.
       spelled: start of each token's bytes in `spelling`; one more entry than tokens.
@@ -99,7 +99,7 @@ def _grow(
     parents = np.empty(len(spelling), np.int32)
     bytes_ = np.empty(len(spelling), np.uint8)
     ends_at = np.empty(len(token), np.int32)
-    path = np.zeros(1, np.int32)  # nodes along the token before, which shares a prefix with it
+    path = np.zeros(1, np.int32)  # nodes along the previous token, which may share a prefix
     nodes, before, length_before = 1, 0, 0
     for index in range(len(token)):
         begin = spelled[token[index]]
@@ -156,8 +156,8 @@ class ClaimTokens:
     """Where each token leads inside a claim; the same for all prompts of a vocabulary.
 
     Attributes:
-      next: the claim state after each token; `REFUSED` if the token is not allowed, `LEAVES` if it
-        ends the claim, so that the rest depends on the prompt.
+      next: the claim state after each token; `REFUSED` if the token is not allowed; `LEAVES` if it
+        ends the claim, so that what follows depends on the prompt.
       added: number of characters that each token adds to the claim.
       leaving: start of each state's entries in the next two; one more entry than states.
       leaving_token: the tokens that end the claim.
@@ -185,7 +185,7 @@ class ClaimTokens:
         )
 
 
-REFUSED, LEAVES = 255, 254  # besides the states, in `ClaimTokens.next`
+REFUSED, LEAVES = 255, 254  # values in `ClaimTokens.next` that are not states
 
 
 @native

@@ -22,7 +22,7 @@ from gophercite.quoting.byte_edges import (
 from gophercite.quoting.token_trie import trie_child
 
 UNLIMITED = 30_000  # characters: a maximum that forbids nothing
-NO_REACH = -UNLIMITED  # the reach of a token that no maximum can forbid
+NO_REACH = -UNLIMITED  # the reach of a token that fits within any maximum
 
 _AT_ONCE = 8192  # approximate number of edges found before they are sorted: fits the CPU cache
 
@@ -79,8 +79,8 @@ class Found(NamedTuple):
         found; their number is kept elsewhere.
       inside: stack of walks inside a run: trie node, graph node, characters.
       stack: stack of the other walks, with the fields of `Walk`.
-      closings: edges of tokens that contain the "]" that ends a run, as in `edges`, without what
-        depends on the run.
+      closings: edges of tokens that contain the "]" that ends a run, as in `edges`, without the
+        fields that depend on the run.
       closing: range of each trie node's entries in `closings`; -1 if not computed yet.
       closed: number of entries in `closings`.
     """
@@ -99,7 +99,7 @@ class Walk(NamedTuple):
     Attributes:
       leaf: the node in the trie.
       node: the node in the graph.
-      length: number of the present run's characters within the token.
+      length: number of characters of the current run that are within the token.
       fresh: whether the run began within the token.
       need: see `TokenEdges`, also for the next two.
       reach: characters.
@@ -185,7 +185,7 @@ def arrive(edges: np.ndarray, size: int, token: int, walk: Walk, ground: Ground)
             return size
         else:
             characters = ~count
-    elif node < ground.parts.prefix:  # a claim that began in the token; others are no edges
+    elif node < ground.parts.prefix:  # a claim that began in the token; other claims have no edges
         count -= ground.pending[node]
         if count + (not ground.content[node]) > ground.limits.maximum_claim:
             return size
@@ -296,7 +296,7 @@ def read_quotes(ground: Ground, found: Found, start: np.ndarray, node: int) -> i
 
 @native
 def _close(ground: Ground, found: Found, leaf: int) -> None:
-    """Walks what may follow within tokens after a "]", at a trie node, has ended a run."""
+    """Walks the rest of the tokens below a trie node, where a "]" has just ended a run."""
     stack = np.empty_like(found.stack)
     bracket: Any = np.int64(ground.parts.start + AFTER_BRACKET)
     push(stack, 0, Walk(np.int64(leaf), bracket, 0, 1, 0, 0, 0))

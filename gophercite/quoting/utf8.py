@@ -1,4 +1,4 @@
-"""UTF-8 byte by byte, for automata that read tokens, because a token may hold half a character."""
+"""UTF-8 byte by byte, for automata that read tokens: a token may hold half a character."""
 
 # The UTF-8 bytes of the white space that `str.strip` removes.
 WHITE_SPACE = tuple(

@@ -1,4 +1,4 @@
-"""The administrators' pages: log in, and see how a study is going."""
+"""The administrators' pages: login, and an overview of the study."""
 
 import datetime
 import secrets
@@ -26,7 +26,7 @@ _SHOWN = 50  # lines of the audit log
 
 
 def set_password(store: Store, name: str, password: str) -> None:
-    """Creates an administrator, or changes a password, which ends that one's sessions.
+    """Creates an administrator, or changes a password, which ends all sessions with the old one.
 
     Raises:
       StudyError: nobody could log in with this name.
@@ -46,7 +46,11 @@ def login_form(site: Site, visit: Visit) -> Response:
 
 
 def log_in(site: Site, visit: Visit) -> Response:
-    """Starts an administrator's session."""
+    """Starts an administrator's session.
+
+    Raises:
+      RefusedError: the form is not of this session, or there were too many attempts.
+    """
     if visit.session is None or visit.session.kind != "login" or site.expired(visit.session):
         return _login_form(site, "The form was too old. Please try again.", 403)
     site.signer.check_form(visit.session, visit.sent.get("form", ""))
@@ -105,7 +109,7 @@ def _administrator(site: Site, visit: Visit) -> Session:
     with site.store.reading() as connection:
         query = sa.select(administrators.c.password_hash)
         hashed = connection.execute(query.where(administrators.c.id == session.id)).scalar()
-        # The id alone would not do: SQLite uses those of deleted rows again.
+        # The id alone is not enough: SQLite reuses the ids of deleted rows.
         if hashed is None or password_version(hashed) != session.version:
             raise RefusedError(401, "Please log in at /admin/login.", "void-session")
     return session

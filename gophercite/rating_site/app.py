@@ -29,14 +29,14 @@ _SECONDS_FOR_HEADERS = 20.0  # connections that send no complete request head in
 
 
 class _App(Starlette):
-    """An app whose failures have the security headers, too."""
+    """An app that sends the security headers even with internal errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
         return Headers(super().build_middleware_stack())
 
 
 class _Number(Convertor[int]):
-    """A number in an address; Python reads none that is too long."""
+    """A number of at most nine digits in an address."""
 
     regex = "[0-9]{1,9}"
 
@@ -108,14 +108,16 @@ def server(
     """Returns a server of a study; its `run` serves until it is told to stop.
 
     Args:
+      study: the study.
       host: the address to listen on.
       port: the port; 0 picks any free one.
-      seconds_for_headers: time in which the head of a connection's first request must arrive, and
-        that of its next one after each response.
+      options: the server's limits; the defaults of `Options` when None.
+      seconds_for_headers: time within which the headers of a request must arrive, counted from the
+        connection's beginning or from its last response.
     """
 
     class Impatient(H11Protocol):
-        """Closes connections that send no request, or no further one."""
+        """Closes connections on which no request arrives in time."""
 
         _timer: asyncio.TimerHandle | None = None
 
@@ -154,7 +156,7 @@ def server(
         http=Impatient,
         ws="none",
         lifespan="off",
-        log_config=None,  # uvicorn's would close all log handlers that the process has
+        log_config=None,  # uvicorn's own would close all of the process's log handlers
         log_level="warning",
         access_log=False,
         server_header=False,

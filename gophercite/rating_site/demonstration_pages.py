@@ -1,8 +1,8 @@
 """The demonstration browser (WebGPT, section 3.1 and figure 1a): shows people what the model sees.
 
 Every valid action is a button or a form, and each form carries the number of the step after which
-its page was built. The untrusted page appears only as the observation's own text, cut into runs and
-links; addresses are not in it, so nothing here leads out of the app.
+its page was built. The untrusted page appears only as the text of the observation, split into plain
+text and links. It contains no addresses, so nothing here leads out of the app.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Errand:
-    """An item that a rater browses for, with the request that it belongs to."""
+    """An item for which a rater browses, with the current request."""
 
     site: Site
     visit: Visit
@@ -106,6 +106,7 @@ def show(errand: Errand, there: Browsing, answer: str = "") -> Response:
     """The browser, or the answer form.
 
     Args:
+      errand: the item and the request.
       there: the rater's current state.
       answer: what they have already written of the answer.
     """
@@ -129,6 +130,7 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
     """Handles a form: an action, or the answer.
 
     Args:
+      errand: the item and the request with the form.
       answer: the answer that was sent.
       wrong: a problem that was already found in it.
     """
@@ -140,7 +142,7 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
     form = demonstrations.digest(sent)
     if sent.get("version") != str(there.version):
         if sent.get("version") == str(there.version - 1) and form == there.form:
-            return site.redirect(errand.here)  # sent twice: it is done already
+            return site.redirect(errand.here)  # it was sent twice, and is already done
         return _page(errand, there, {"answer": answer}, notice=_OLD_FORM, status=409)
     if there.state.phase == "answering":
         references = len(there.state.references)
@@ -173,7 +175,7 @@ def take(errand: Errand, answer: str, wrong: str | None) -> Response:
             form,
             state,
         )
-    if not kept:  # the same form, or another one, was faster
+    if not kept:  # the same form or another one came in first
         return site.redirect(errand.here)
     return site.redirect(errand.here if state.done else f"{errand.here}#screen")
 

@@ -1,8 +1,8 @@
 """What the pages of `viewer` show of each record: answers, evidence, human and model judgements.
 
 There are five kinds of records: rated answers, comparisons, the output of `gophercite ask --json`
-and `launch/infer.py`, the lines of `launch/eval.py`, and episodes. Records that don't contain their
-pages look them up among the pages that are given separately.
+and `launch/infer.py`, the lines of `launch/eval.py`, and episodes. Pages that a record doesn't
+contain are looked up among the pages that are given separately.
 """
 
 import collections
@@ -141,7 +141,11 @@ def parse(value: object, unknown: collections.Counter[str]) -> Shown:
 
 @functools.singledispatch
 def entry_of(record: object, pages: Pages) -> Entry:
-    """Returns what is shown of a record."""
+    """Returns what is shown of a record.
+
+    Raises:
+      TypeError: the record is of none of the five kinds.
+    """
     raise TypeError(f"{type(record).__name__} is not shown")
 
 

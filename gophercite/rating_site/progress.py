@@ -1,4 +1,4 @@
-"""How far a rater has got in an experiment, as their pages say it."""
+"""A rater's progress in an experiment, as their pages show it."""
 
 import typing
 from typing import Any
@@ -18,8 +18,9 @@ class Progress(typing.NamedTuple):
     """A rater's progress.
 
     Attributes:
-      done: number of items that they have rated, with gold.
-      left: number of items that they can still get, with gold, up to a few more than 100.
+      done: number of items that they have rated, including gold.
+      left: number of items that they can still get, including gold; a number above 100 only means
+        "more than 100".
     """
 
     done: int
@@ -41,7 +42,7 @@ def progress(connection: sa.Connection, experiment: Experiment, rater_id: int) -
     )
     begun = connection.execute(held).scalar_one()
     if not begun and experiment.interface == DEMONSTRATION:
-        # They go on with it, even if somebody else has been given the question meanwhile.
+        # They can finish it even if somebody else has been given the question in the meantime.
         begun = int(demonstrations.unfinished(connection, experiment.id, rater_id) is not None)
     free = _new_to(connection, experiment, rater_id, Role.ITEM)
     gold = _new_to(connection, experiment, rater_id, Role.GOLD)

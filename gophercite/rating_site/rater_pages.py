@@ -58,7 +58,11 @@ class _Task:
 
 
 def open_link(site: Site, visit: Visit) -> Response:
-    """Starts a session for a rater who opens a link."""
+    """Starts a session for a rater who opens a link.
+
+    Raises:
+      RefusedError: the link was not signed here, was replaced, or has expired.
+    """
     session = site.signer.open_link(visit.request.path_params["token"])
     with site.store.reading() as connection:
         rater = rater_of(connection, session.id)
@@ -76,7 +80,7 @@ def home(site: Site, visit: Visit) -> Response:
         for experiment in experiments(connection):
             if experiment.pool_id != rater.pool_id:
                 continue
-            assignment.expire(connection, site.store.now(), experiment.id)  # those are to rate, too
+            assignment.expire(connection, site.store.now(), experiment.id)  # they count as open
             far = progress(connection, experiment, rater.id)
             said = f"{far}." if any(far) else "Nothing to rate now."
             if assignment.is_excluded(connection, rater.id, experiment.id):
@@ -121,7 +125,11 @@ def rate(site: Site, visit: Visit) -> Response:
 
 
 def rated(site: Site, visit: Visit) -> Response:
-    """The form of an item that the rater has rated, with their vote, so that they can change it."""
+    """The form of an item that the rater has rated, with their vote, so that they can change it.
+
+    Raises:
+      RefusedError: there is no vote of theirs on this item, or the task is to demonstrate.
+    """
     rater = site.rater(visit)
     experiment, item_id = _experiment(site, visit, rater), visit.number("item")
     with site.store.reading() as connection:
@@ -133,7 +141,7 @@ def rated(site: Site, visit: Visit) -> Response:
         stored, draft = item_of(connection, item_id), _draft(connection, item_id, rater.id)
     task = _Task.of(experiment, stored)
     values = kept(task.fields, draft or vote.values, stored.swapped)
-    # As if it had been given so much later: the time spent on the first answer counts, too.
+    # The beginning is moved, so that the time spent on the first answer counts, too.
     ticket = Ticket(item_id, rater.id, site.store.now() - vote.seconds)
     return _form_page(site, visit, task, rater, ticket, values, {}, _DRAFT if draft else "")
 
@@ -146,7 +154,7 @@ def send(site: Site, visit: Visit) -> Response:
     errand = Errand(site, visit, experiment, stored, rater.id)
     own, here = kept(task.fields, values, stored.swapped), f"/e/{experiment.id}"
     action, notice = visit.sent.get("action", "submit"), _SAVED
-    if is_older:  # others may have had the link that it was opened with, so it is not yet a vote
+    if is_older:  # others may have the link with which it was opened, so it does not vote yet
         action, notice = "save", _OLDER_FORM
     if site.expired(visit.session):
         _keep_draft(site, stored.id, rater.id, own)
@@ -237,7 +245,12 @@ def examples(site: Site, visit: Visit) -> Response:
 
 
 def stored_page(site: Site, visit: Visit) -> Response:
-    """The page that a quote is from, with the quote marked; only for raters who have the item."""
+    """The page that a quote is from, with the quote marked; only for raters who have the item.
+
+    Raises:
+      RefusedError: the address was not made for this rater.
+      StudyError: there is no such claim, or its page is not stored.
+    """
     rater = site.rater(visit)
     ticket = site.signer.open_ticket(visit.request.path_params["ticket"], rater.id)
     place, number = visit.number("place"), visit.number("claim")
@@ -276,7 +289,10 @@ class _Sent(typing.NamedTuple):
     """A form that was sent.
 
     Attributes:
-      values: in the order shown.
+      rater: the rater who sent it.
+      ticket: the ticket that was signed into it.
+      task: the item as the form shows it.
+      values: the form's values, in the order shown.
       wrong: problems that were already found in them, by field.
       is_older: whether it was opened before the rater's link was replaced.
     """
@@ -307,7 +323,7 @@ def _sent(site: Site, visit: Visit) -> _Sent:
     task = _Task.of(known[stored.experiment_id], stored)
     values, wrong = read_values(task.fields, visit.sent)
     if rater.link_version != visit.session.version:
-        # Others may have the link, so it must not change anything; but the text is not lost.
+        # Others may have the link, so the form must not change anything; but its text is not lost.
         text = "This link was replaced by a newer one, and nothing was kept. Please open that one."
         texts = [values[f.name] for f in task.fields if f.kind == "text" and f.name in values]
         written = "".join(f" You had written: {each}" for each in texts)
@@ -366,7 +382,7 @@ def _keep_draft(
 def _begun(
     connection: sa.Connection, now: float, experiment: Experiment, rater_id: int
 ) -> int | None:
-    """The item that a rater has begun to browse for: their steps outlive the lease."""
+    """The item for which a rater has begun to browse; their steps outlive the lease."""
     if experiment.interface != DEMONSTRATION:
         return None
     assignment.expire(connection, now, experiment.id)

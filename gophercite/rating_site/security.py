@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Only our own script runs, data is sent only to this site, and no page can be framed. With
-# `same-origin` browsers still send a form's origin, and no other site learns our addresses.
+# `same-origin`, browsers still send a form's origin, but no other site learns our addresses.
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -76,7 +76,7 @@ class Ticket(typing.NamedTuple):
 
 
 class Signer:
-    """Signs what is sent out, and verifies it when it comes back; changed values are refused.
+    """Signs tokens that are sent out, and verifies them when they come back.
 
     Args:
       secret: the study's secret.
@@ -122,14 +122,14 @@ class Signer:
         return Session(*_opened(self._sessions, cookie, "forged-session"))
 
     def form(self, session: Session) -> str:
-        """Returns the token in every form of a session, which keeps out forms of other sites."""
+        """Returns the token in every form of a session, against forms from other sites (CSRF)."""
         return str(self._forms.dumps([_owner(session), session.version]))
 
     def check_form(self, session: Session, token: str) -> bool:
         """Refuses a form that does not belong to this rater or administrator.
 
         Returns:
-          False for a form that was opened before the rater's link was replaced.
+          Whether the form is current: False if it was opened before the rater's link was replaced.
 
         Raises:
           RefusedError: it was not signed here, or is somebody else's.
@@ -171,7 +171,7 @@ class RateLimit:
     """Limits each visitor's requests with a token bucket.
 
     Args:
-      a_minute: tokens that a visitor gets per minute, and the maximum they can hold.
+      a_minute: number of tokens that a visitor gets per minute, and the most that they can hold.
       clock: time in seconds.
     """
 
@@ -183,7 +183,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def take(self, visitor: str) -> bool:
-        """Takes a token; False when there is none."""
+        """Takes a token; returns False if there is none."""
         with self._lock:
             now = self._clock()
             tokens, last = self._buckets.pop(visitor, (self._most, now))
@@ -201,7 +201,7 @@ def hash_password(password: str) -> str:
 
 
 def password_version(hashed: str) -> int:
-    """Returns a number for a password's hash, so that a new password ends the older sessions."""
+    """Returns a number that changes with the password, so that a new one ends older sessions."""
     return int.from_bytes(hashlib.sha256(hashed.encode()).digest()[:6])
 
 
@@ -210,7 +210,7 @@ _NOBODYS = hash_password(secrets.token_hex(16))
 
 
 def is_password(password: str, hashed: str | None) -> bool:
-    """Whether a password matches a hash; takes the same time without a hash."""
+    """Whether a password matches a hash; takes the same time if there is no hash."""
     try:
         argon2.PasswordHasher().verify(hashed or _NOBODYS, password)
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):

@@ -18,7 +18,7 @@ from gophercite.ratings.forms import MOST_FIELDS
 from gophercite.ratings.store import StudyError, note
 from gophercite.ratings.study import Study
 
-_HIDDEN_FIELDS = 10  # of a form, besides its questions, at most
+_HIDDEN_FIELDS = 10  # maximum number of a form's fields besides its questions
 _AUDITED_A_MINUTE = 60  # refusals that are logged per minute; a flood must not fill the disk
 _TOKEN = re.compile(r"^(/r/|/e/[^/]*/page/).*", re.DOTALL)  # the part of a path that has a token
 
@@ -33,8 +33,8 @@ class Options:
       body_bytes: maximum size of a form.
       body_seconds: time in which a form must arrive.
       is_https: whether raters reach the server by HTTPS; cookies are then sent by HTTPS only.
-      behind_proxy: whether a proxy on this machine says whose its requests are; without one, any
-        visitor could pretend to be another one.
+      behind_proxy: whether to trust a proxy on this machine to say where requests come from. Not
+        without a proxy: any visitor could then pretend to be another one.
     """
 
     requests_a_minute: int = 300
@@ -83,7 +83,8 @@ class Site:
         """Wraps a handler, which may block on the database, as a Starlette endpoint.
 
         Args:
-          of_admins: whether its visitors are administrators, who have a session of their own.
+          handler: answers a request.
+          of_admins: whether its visitors are administrators, who have a separate session.
         """
         cookie_name = self.signer.cookie(of_admins=of_admins)
 
@@ -115,10 +116,11 @@ class Site:
         """Returns the rater of a request.
 
         Args:
-          or_former: also accepts sessions whose link has expired or was replaced.
+          visit: the request.
+          or_former: also accept sessions whose link has expired or was replaced.
 
         Raises:
-          RefusedError: there is none, or the link has expired or was replaced.
+          RefusedError: the request has no rater, or the link has expired or was replaced.
         """
         session = visit.session
         if session is None or session.kind != "rater":
@@ -138,14 +140,14 @@ class Site:
         return session.expires_at <= self.store.now()
 
     def redirect(self, to: str, session: Session | None = None) -> Response:
-        """Redirects a browser, with a new session if one is given."""
+        """Redirects a browser; also begins a session if one is given."""
         response = RedirectResponse(to, 303)
         if session is not None:
             self.begin(session, response)
         return response
 
     def begin(self, session: Session, response: Response) -> None:
-        """Sets a session's cookie, instead of an earlier session of a rater or administrator."""
+        """Sets a session's cookie; raters and administrators have separate ones."""
         response.set_cookie(
             self.signer.cookie(of_admins=session.kind != "rater"),
             self.signer.session(session),
@@ -156,7 +158,7 @@ class Site:
         )
 
     async def _session(self, request: Request, cookie_name: str) -> Session | None:
-        """The session of a cookie; one that can't be read is noted, and is none."""
+        """The session of a cookie; None, and a note in the audit log, if it can't be read."""
         try:
             cookie = request.cookies.get(cookie_name)
             return self.signer.open_session(cookie) if cookie else None
@@ -185,19 +187,19 @@ def address_of(request: Request) -> str:
 
 
 def path_of(request: Request) -> str:
-    """The path of a request for logs: without tokens, as whoever has a link is that rater."""
+    """The path of a request for logs, without tokens: anyone with a rater's link is that rater."""
     return _TOKEN.sub(r"\1…", request.url.path)
 
 
 def _visitor(request: Request, session: Session | None) -> str:
-    """Whose requests are counted together: login sessions count by address; anybody can get one."""
+    """The key by which requests are counted; without a rater or administrator, the address."""
     if session is None or session.kind == "login":
         return address_of(request)
     return f"{session.kind} {session.id}"
 
 
 def _fields(body: bytes) -> dict[str, str]:
-    """The fields of a form; the last of equal names, without characters that can't be stored.
+    """The fields of a form, without characters that can't be stored; of equal names, the last.
 
     Raises:
       RefusedError: there are too many.

@@ -1,9 +1,9 @@
-"""Rated answers to browse: a folder of pages that opens from disk, as both papers released theirs.
+"""Rated answers to browse: a folder of HTML pages, such as both papers released, for use from disk.
 
-`index.html` searches, filters and sorts all answers with our own script and no server; without
-scripts it is a list of the parts. The parts hold the answers themselves: the evidence marked in its
-page, rewards, and the raters' judgements. All untrusted text is escaped, and no page loads anything
-from elsewhere.
+`index.html` searches, filters and sorts all answers with our own script, without a server. If
+scripts are turned off, it is a list of the other pages. These hold the answers themselves, with the
+evidence marked in its page, rewards, and the raters' judgements. All untrusted text is escaped, and
+no page loads anything from elsewhere.
 """
 
 import itertools

@@ -56,11 +56,12 @@ class Sentence(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShownAnswer:
-    """An answer as a page has it.
+    """An answer as a page shows it.
 
     Attributes:
       place: 0 for the answer shown first.
       heading: its heading.
+      answer: the answer itself.
       fields: the questions about it.
       sentences: for a long answer, its sentences and the questions about them.
       text: text of an answer that is shown without boxes.
@@ -98,7 +99,7 @@ def shown_answers(form: Form, item: Item, fields: Sequence[Field]) -> list[Shown
 
 def headings(form: Form) -> tuple[str, str]:
     """The headings of the answer shown first and of the other one."""
-    letters = form.name in ("long-comparison", "minimal")  # whose scales go from A to B
+    letters = form.name in ("long-comparison", "minimal")  # their scales go from A to B
     return ("Answer A", "Answer B") if letters else ("First answer", "Second answer")
 
 
@@ -112,7 +113,7 @@ def _text_of(form: Form, answer: Answer) -> str | None:
 
 
 def flattened(claim: Claim, template: int) -> str:
-    """Returns claim and quote as one text, as people cite (section C.3's three templates)."""
+    """Returns claim and quote as one text, with one of the three templates of section C.3."""
     address = f"\n\n[1] {claim.url}" if claim.url else ""
     return (
         (

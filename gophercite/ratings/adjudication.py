@@ -1,4 +1,4 @@
-"""Adjudication: items that raters disagree on, and their votes, are shown to a deciding rater."""
+"""Adjudication: a deciding rater sees the items that raters disagree on, with their votes."""
 
 import collections
 import dataclasses
@@ -20,6 +20,8 @@ def adjudicate(
     """Creates an experiment with the items whose votes differ; one rater decides each item.
 
     Args:
+      store: the study's store.
+      experiment: the experiment whose votes are compared.
       name: name of the new experiment.
       pool: the pool of deciding raters.
 
@@ -27,7 +29,8 @@ def adjudicate(
       The experiment, and how many items were added.
 
     Raises:
-      StudyError: raters agree on all items, or the name is taken.
+      StudyError: raters agree on all items, the name is taken, or the experiment collects
+        demonstrations.
     """
     if experiment.interface == DEMONSTRATION:
         raise StudyError("demonstrations are not adjudicated: there is no vote to decide on")
@@ -49,14 +52,14 @@ def adjudicate(
     if not new:
         raise StudyError(f"raters agree on all items of {experiment.name!r} that have votes")
     settings = dataclasses.replace(experiment.settings, raters=1, gold_every=0)
-    with store.writing():  # if it is interrupted, no empty experiment is left
+    with store.writing():  # one transaction, so that an interruption leaves no empty experiment
         adjudication = create_experiment(store, name, experiment.interface, pool, settings)
         added = add_items(store, adjudication, new).added
     return adjudication, added
 
 
 def disagree(votes: Sequence[Vote]) -> bool:
-    """Whether any two votes differ, comments aside."""
+    """Whether any two votes differ in anything besides comments and flags."""
     said = [
         {name: value for name, value in vote.values.items() if name not in _NOT_JUDGED}
         for vote in votes

@@ -1,7 +1,7 @@
 """Agreement of raters: percent, Cohen's kappa, Krippendorff's alpha, each with an interval.
 
-All three are ratios of sums over items, so the bootstrap is a matrix product: the sums of each item
-are computed once, and each resample only says how often the item counts.
+All three are ratios of sums over items, so the bootstrap is a matrix product: each item's terms are
+computed once, and each resample is a vector of how often each item counts.
 """
 
 import itertools
@@ -18,7 +18,7 @@ _TAIL = 5  # percent cut off at each end: 90 % intervals, as in the paper
 
 
 class Agreement(typing.NamedTuple):
-    """An agreement with its 90 % interval, from resampling items.
+    """An agreement with its 90 % bootstrap interval over items.
 
     Attributes:
       value: 1 for complete agreement.
@@ -37,7 +37,7 @@ def percent(
 ) -> Agreement | None:
     """Returns how often two raters of an item agree, as a share in [0, 1].
 
-    A neutral label and one that is not neutral count as half an agreement (WebGPT, section C.2).
+    A neutral label and another label count as half an agreement (WebGPT, section C.2).
 
     Args:
       items: for each item, the labels that its raters gave.
@@ -45,7 +45,7 @@ def percent(
       seed: seed of the bootstrap.
 
     Returns:
-      None when no item has two labels.
+      The agreement; None if no item has two labels.
     """
     rated = [labels for labels in items if len(labels) > 1]
     sums = []
@@ -65,16 +65,17 @@ def krippendorff(
 ) -> Agreement | None:
     """Returns Krippendorff's alpha: 1 minus the observed over the expected disagreement.
 
-    Raters may have rated any of the items. Krippendorff, Content Analysis (2004), chapter 11.
+    Each rater may have rated any of the items. See Krippendorff, Content Analysis (2004), chapter
+    11.
 
     Args:
       items: for each item, the labels that its raters gave.
-      distance: distance of two labels, 0 for equal ones, and symmetric; None is 1 where they
-        differ. For numeric labels, `interval` is the squared difference.
+      distance: a symmetric distance between two labels, 0 if they are equal. With None, the
+        distance of different labels is 1. For numeric labels, use `interval`.
       seed: seed of the bootstrap.
 
     Returns:
-      None if it is not defined: no item has two labels, or all labels are the same.
+      Alpha; None if it is undefined, because no item has two labels or all labels are the same.
     """
     rated = [labels for labels in items if len(labels) > 1]
     if not rated:
@@ -106,7 +107,7 @@ def cohen(pairs: Sequence[tuple[Label, Label]], seed: int = 0) -> Agreement | No
       seed: seed of the bootstrap.
 
     Returns:
-      None if it is not defined: there is no item, or both always gave the same label.
+      Kappa; None if it is undefined, because there is no item or both always gave the same label.
     """
     if not pairs:
         return None
@@ -150,7 +151,7 @@ def _with_interval(
 ) -> Agreement | None:
     """The ratio of the items' sums, and its interval; undefined resamples are left out."""
     count = len(sums)
-    # Items with equal sums are drawn together: of many items few kinds differ.
+    # Items with equal terms are drawn together: even among many items, there are few kinds.
     kinds, sizes = np.unique(sums, axis=0, return_counts=True)
     draws = np.random.default_rng(seed).multinomial(count, sizes / count, RESAMPLES)
     with np.errstate(invalid="ignore", divide="ignore"):

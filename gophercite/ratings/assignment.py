@@ -1,9 +1,9 @@
-"""Who rates what next, and votes: leases that expire, distinct raters, least-rated items first.
+"""Assigns items to raters and stores their votes: least-rated items first, leases that expire.
 
 An item's `load` is the number of raters in good standing who have rated it, plus the number of
 raters it is leased to. It is handed out while its load is below the number of raters it needs, so
 that no more raters than needed work on it. A rater who sends a form after the lease has expired is
-never turned away: the vote is stored, and whether it counts is decided at export, where the first
+never turned away: the vote is stored. Whether it counts is decided at export, where only the first
 votes count (`counting.py`).
 
 All functions run in the caller's transaction (`Store.writing`).
@@ -51,7 +51,7 @@ def next_item(
     """Returns the item that a rater is working on, or leases the next one.
 
     Returns:
-      None when nothing is left for this rater, or their ratings don't count.
+      The lease; None if nothing is left for this rater, or if their ratings don't count.
     """
     expire(connection, now, experiment.id)
     mine = leases.c.rater_id == rater_id, leases.c.experiment_id == experiment.id
@@ -71,10 +71,14 @@ def next_item(
 def renew(
     connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
 ) -> bool:
-    """Extends the lease of a rater who is still active; False if others have taken the item.
+    """Extends the lease of a rater who is still active.
 
-    An expired lease is granted again as long as the item needs raters; an item that the rater has
-    skipped is not.
+    An expired lease is granted again as long as the item needs raters, but not if the rater has
+    skipped the item.
+
+    Returns:
+      Whether the rater can still rate the item: False if others have taken it, the rater has
+      skipped it, or the rater is excluded.
     """
     expires_at = now + 60 * experiment.settings.lease_minutes
     row = _lease(connection, item_id, rater_id)
@@ -82,7 +86,7 @@ def renew(
         change = leases.update().where(leases.c.id == row.id)
         connection.execute(change, {"expires_at": max(expires_at, row.expires_at)})
         return True
-    if row is not None and row.state == "skipped":  # by a page that was left, its draft came late
+    if row is not None and row.state == "skipped":  # a late draft from a page that was already left
         return False
     if _standing_vote(connection, item_id, rater_id) is not None:
         return True
@@ -94,7 +98,7 @@ def renew(
 
 
 def skip(connection: sa.Connection, now: float, item_id: int, rater_id: int) -> None:
-    """Returns an item: this rater does not get it again, another one does."""
+    """Gives an item back: this rater does not get it again, but others may."""
     row = _lease(connection, item_id, rater_id)
     if row is None or row.state != "open":
         return
@@ -115,8 +119,13 @@ def vote(
     """Stores a rater's vote; a second vote on the same item supersedes the first.
 
     Args:
+      connection: a transaction that may write.
+      now: the current time, in seconds since 1970.
+      experiment: the experiment.
+      item_id: the item that is rated.
+      rater_id: the rater.
       values: the form's values, in the answers' own order.
-      given_at: when the rater was first shown the item.
+      given_at: when the rater was first shown the item, in seconds since 1970.
     """
     written = drafts.c.item_id == item_id, drafts.c.rater_id == rater_id
     connection.execute(drafts.delete().where(*written))
@@ -143,7 +152,7 @@ def vote(
 
 
 def expire(connection: sa.Connection, now: float, experiment_id: int) -> None:
-    """Returns items that were leased but not rated in time."""
+    """Makes items available again whose leases have expired."""
     over = (
         leases.c.experiment_id == experiment_id,
         leases.c.state == "open",
@@ -204,7 +213,10 @@ def excluded_from(connection: sa.Connection, rater_id: int) -> set[int | None]:
 
 
 def may_need_more(experiment: Experiment) -> sa.ColumnElement[bool]:
-    """Filters out fully rated items by the index alone: no item needs more raters than this."""
+    """A condition that excludes fully rated items by the index alone.
+
+    No item except gold needs more raters than the experiment's settings say.
+    """
     return items.c.load < experiment.settings.raters
 
 
@@ -279,7 +291,7 @@ def _open(
     now: float,
     expires_at: float,
 ) -> None:
-    """Leases an item; this rater's closed lease of it, if any, is replaced."""
+    """Leases an item, and replaces this rater's closed lease of it, if any."""
     mine = leases.c.item_id == item_id, leases.c.rater_id == rater_id
     connection.execute(leases.delete().where(*mine))
     row = {

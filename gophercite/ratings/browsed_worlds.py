@@ -1,7 +1,7 @@
-"""Where demonstrators browse: the world of an experiment, and the thread that it runs in.
+"""Where demonstrators browse: the world of an experiment, and the thread in which it runs.
 
-Whatever was browsed can be replayed. A recorded world is read as it is; of an index or the web, a
-recording is written to the study's folder while raters browse.
+Every episode can be replayed. A recorded world is read as it is. If raters browse an index or the
+web, all that they see is recorded in the study's folder.
 """
 
 import concurrent.futures
@@ -34,8 +34,8 @@ from gophercite.storage.json_fields import RecordError
 T = TypeVar("T")
 
 RECORDED, INDEX, WEB = "recorded", "index", "web"
-WAITING = 8  # requests that may wait for pages of the web; other requests don't wait
-_DAMAGE = (RecordError, SearchError, OSError)  # what opening and reading a world may raise
+WAITING = 8  # maximum number of requests that wait for the web; other worlds have no limit
+_DAMAGE = (RecordError, SearchError, OSError)  # errors of opening and reading a world
 
 
 class BusyError(Exception):
@@ -44,7 +44,7 @@ class BusyError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """Where an experiment's raters browse, and by which rules.
+    """Where an experiment's raters browse, and with which settings.
 
     Attributes:
       kind: `RECORDED`, `INDEX` or `WEB`. Only `WEB` ever uses the network.
@@ -99,7 +99,7 @@ class BrowsedWorld:
 
     Args:
       environment: the world's description.
-      recording: folder in which pages are recorded that are not recorded yet.
+      recording: the folder in which new pages are recorded.
     """
 
     def __init__(self, environment: Environment, recording: pathlib.Path) -> None:

@@ -1,7 +1,7 @@
-"""Which votes count: each rater's last vote on an item; only raters in good standing; the first N.
+"""Which votes count: each rater's last vote on an item, by raters in good standing, the first N.
 
-Nothing is decided when a vote comes in. It is decided here, when ratings are viewed or exported,
-and the rules are written next to the export.
+This is not decided when a vote comes in, but here, when ratings are viewed or exported. The rules
+are written next to the export.
 """
 
 import dataclasses
@@ -23,9 +23,11 @@ class Vote(typing.NamedTuple):
     """A rater's judgement of an item.
 
     Attributes:
+      item_id: the item.
+      rater_id: the rater.
       values: the form's values, in the answers' own order.
       seconds: time from when the item was shown until the vote, for the last revision.
-      created_at: when the rater first voted on the item.
+      created_at: when the rater first voted on the item, in seconds since 1970.
     """
 
     item_id: int
@@ -37,12 +39,12 @@ class Vote(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What counts, besides that a rater must not be excluded.
+    """Which votes count, in addition to the rule that excluded raters don't.
 
     Attributes:
       minimum_seconds: votes that took less time don't count.
-      gold_right: raters with a smaller share of gold items right don't count; 0 for no such rule.
-      surplus: also count votes that came after an item had all the votes that it needs.
+      gold_right: the share of gold items that a rater must get right to count; 0 for no such rule.
+      surplus: also count votes that came in after an item had all the votes that it needs.
     """
 
     minimum_seconds: float = 0.0
@@ -116,16 +118,17 @@ def is_right(values: dict[str, Any], expected: dict[str, Any]) -> bool:
 
     Args:
       values: the vote's values.
-      expected: by name, what `accepted` takes.
+      expected: the right values by name, each as `accepted` takes it.
     """
     return all(values.get(name) in accepted(right) for name, right in expected.items())
 
 
 def accepted(right: Any) -> Sequence[Any]:
-    """Returns the values that are right.
+    """Returns the values that count as right.
 
     Args:
-      right: a value, a list of values, or `tie`: no form has that value, but two kinds of ties.
+      right: a value, a list of values, or `tie`, which stands for both kinds of ties that forms
+        have.
     """
     if isinstance(right, list):
         return right

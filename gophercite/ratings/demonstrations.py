@@ -32,8 +32,8 @@ SEARCH, FIND, QUOTE = "search", "find", "quote"  # requests of forms with text f
 
 _SCROLL = re.compile(r"Scrolled (down|up) ([123])")
 _MOST_SCROLLS = 3  # in one action (table 1)
-_LONG = 40  # characters; of quotes longer than this, only the ends are written
-_ENDS = (2, 3, 5, 8)  # words at either end: the smallest number that identifies the place is used
+_LONG = 40  # characters; longer quotes are written as their first and last words
+_ENDS = (2, 3, 5, 8)  # number of words at either end: the smallest that identifies the place
 _CITATION = re.compile(r"\[(\d{1,4}(?:, ?\d{1,4})*)\]")
 _SHOWN_CODE = re.compile(r"\\u([0-9a-f]{4})")  # how pages show control and invisible characters
 
@@ -60,7 +60,7 @@ class Browsing(typing.NamedTuple):
       text: text of that step; empty at the beginning.
       form: digest of the form that requested it.
       state: the state after it.
-      before: the state before it, and before the steps that it replaces.
+      before: the state before it; if it replaces other steps, the state before these.
       begun_at: when the episode began.
     """
 
@@ -145,15 +145,21 @@ def append(
     form: str,
     state: State,
 ) -> bool:
-    """Stores a step, and extends the rater's lease; the last step is also the rater's vote.
+    """Stores a step and extends the rater's lease; an episode's last step is also the rater's vote.
 
     Args:
-      after: the state that the step was taken in.
+      connection: a transaction that may write.
+      now: the current time, in seconds since 1970.
+      experiment: the experiment.
+      item_id: the item for which the rater browses.
+      rater_id: the rater.
+      after: the state in which the step was taken.
+      asked: the step.
       form: digest of the form that requested it.
       state: the state after it.
 
     Returns:
-      False, and nothing is stored, if another step has come in between.
+      Whether the step was stored: not if another step has been stored in the meantime.
     """
     mine = episode_steps.c.item_id == item_id, episode_steps.c.rater_id == rater_id
     last = sa.select(sa.func.max(episode_steps.c.number)).where(*mine)
@@ -172,7 +178,7 @@ def append(
 def skip(
     connection: sa.Connection, now: float, experiment: Experiment, item_id: int, rater_id: int
 ) -> None:
-    """Returns an item, as `assignment.skip`, even if others have taken it in the meantime."""
+    """Gives an item back, as `assignment.skip` does, even if others have taken it meanwhile."""
     mine = leases.c.item_id == item_id, leases.c.rater_id == rater_id
     if connection.execute(sa.select(leases.c.state).where(*mine)).scalar() == "skipped":
         return  # the form was sent twice
@@ -193,9 +199,13 @@ def episode(
     id: str,
     by: str,
 ) -> Episode:
-    """Returns the record of a rater's finished episode, which they have voted with.
+    """Returns the record of a rater's finished episode.
 
     Args:
+      connection: a transaction.
+      stored: the item for which the rater browsed.
+      rater_id: the rater.
+      environment: where they browsed.
       id: the record's id.
       by: the rater's name in the record.
     """
@@ -259,7 +269,8 @@ def written(after: State) -> str:
 def problem_of_answer(answer: str, references: int) -> str | None:
     """Says why an answer can't be accepted; None if it can.
 
-    As in a model's answers, brackets may only enclose reference numbers. People must cite.
+    As in a model's answers, brackets may only enclose reference numbers. Unlike a model, a person
+    must cite.
     """
     if not answer.strip():
         return "Please write an answer."
@@ -280,7 +291,7 @@ def _quote(world: World, state: State, start: str, end: str) -> str:
     command = f"Quote: {start}{ELLIPSIS}{end}" if end else f"Quote: {start}"
     after = step(world, state, command)
     if after.invalid is not None and _SHOWN_CODE.search(command):
-        # A character that a page shows by its code was marked by its code, too.
+        # If a page shows a character by its code, the rater marked that code.
         command = _SHOWN_CODE.sub(lambda match: chr(int(match[1], 16)), command)
         after = step(world, state, command)
     if after.invalid is not None:

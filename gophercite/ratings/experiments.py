@@ -13,23 +13,26 @@ from gophercite.ratings.store import Store, StudyError, note
 from gophercite.storage.json_fields import nearest
 
 SUPER, WIDE, RESEARCHERS = "super", "wide", "researchers"
-LONGEST_NAME = 100  # characters of a name of a rater, pool or experiment
+LONGEST_NAME = 100  # maximum number of characters in the name of a rater, pool or experiment
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How an experiment is run; the defaults are the paper's where given (section C.1, table 8).
+    """How an experiment is run; the defaults are the papers' where they give them.
+
+    See GopherCite, section C.1 and table 8.
 
     Attributes:
       raters: number of distinct raters per item: 3 from the super pool, 6 from the wide one.
       lease_minutes: how long an item is reserved for an inactive rater.
       comment_words: minimum number of words in a comment; 0 makes comments optional.
-      minimum_seconds: a vote sent sooner than this after the item was shown is not accepted yet.
+      minimum_seconds: a vote is accepted only when the item has been shown for this long.
       checks_right: the share of the attention checks that must be right.
-      check_tries: how often a rater may take them.
-      gold_every: every so many items a rater gets one whose answer is known; 0 for never.
+      check_tries: how often a rater may take the attention checks.
+      gold_every: one in this many of a rater's items is a gold item; 0 for none.
       parts_required: the probability that all parts of WebGPT's comparison must be filled in.
-      later_variant: WebGPT's comparison without flags, and with two more ratings always required.
+      later_variant: use WebGPT's later comparison: without flags, and with two more ratings that
+        are always required.
       seed: seed for the order of items and of answers, templates, and required parts.
     """
 
@@ -64,7 +67,7 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Settings":
-        """Returns settings from names and values; absent ones get their default.
+        """Returns settings from names and values; missing names get their defaults.
 
         Raises:
           StudyError: a name is unknown, or a value is invalid.
@@ -160,8 +163,10 @@ def add_rater(
     """Creates a rater, or returns the existing one of that name.
 
     Args:
-      name: for the study's owner; it is in no export.
+      store: the study's store.
+      name: shown only to the study's owner; it is in no export.
       pool: the rater's pool; each rater belongs to only one.
+      actor: who does this, for the audit log.
       new_link: invalidate the rater's earlier links.
 
     Raises:
@@ -217,7 +222,7 @@ def rater_named(connection: sa.Connection, name: str) -> Rater:
 def move_rater(
     connection: sa.Connection, now: float, rater_id: int, pool: str, actor: str = "command"
 ) -> None:
-    """Moves a rater to another pool; their ratings stay where they are."""
+    """Moves a rater to another pool; their ratings stay in the experiments."""
     change = schema.raters.c.id == rater_id
     values = {"pool_id": _pool(connection, pool)}
     connection.execute(schema.raters.update().where(change), values)
@@ -242,7 +247,7 @@ def check_name(name: str, of: str) -> None:
     """Refuses a name that nobody could read or type.
 
     Args:
-      of: whose name it is, as in `a rater`.
+      of: what has this name, for the message, such as `a rater`.
 
     Raises:
       StudyError: it is not on one line, or is empty or too long.

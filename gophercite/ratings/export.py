@@ -1,8 +1,8 @@
 """Ratings as records: rated answers, comparisons, DPO, WebGPT's format, single votes, episodes.
 
-Raters appear under pseudonyms that only the study's key could undo. Comments are left out unless
-requested, since a comment may reveal who wrote it. The rules by which votes counted are written to
-a file next to the export.
+Raters appear under pseudonyms, which can be traced only with the study's secret. Comments are left
+out unless requested, since a comment may reveal who wrote it. The rules by which votes counted are
+written to a file next to the export.
 """
 
 import collections
@@ -51,10 +51,10 @@ _TIES = frozenset({"both_good", "both_bad", "tie"})
 
 @dataclasses.dataclass
 class Exported:
-    """What became of the items.
+    """The result of an export.
 
     Attributes:
-      written: number of lines.
+      written: number of lines that were written.
       left_out: number of items or answers that were left out, by reason.
     """
 
@@ -77,7 +77,7 @@ class Exporter:
       store: the study's store.
       secret: the study's secret, from which pseudonyms are derived.
       experiment: the experiment to export.
-      rules: what counts.
+      rules: which votes count.
       comments: whether raters' comments are exported.
       adjudicated_by: an experiment whose votes replace the votes on the items that it contains.
     """
@@ -104,8 +104,8 @@ class Exporter:
           path: `.jsonl`, or `.jsonl.gz` except for `webgpt`.
 
         Raises:
-          StudyError: there is nothing to write, or `webgpt` is to be compressed; a file that is
-            there stays as it is.
+          StudyError: there is nothing to write, or `webgpt` is to be compressed. An existing file
+            then stays as it is.
         """
         path = pathlib.Path(path)
         if kind == "webgpt" and path.suffix == ".gz":
@@ -133,7 +133,7 @@ class Exporter:
         return self.done
 
     def _some(self, kind: str, lines: Iterable[T]) -> Iterator[T]:
-        """The lines; without any it raises, before the writer puts the file in its place."""
+        """The lines; raises an error if there are none, before the writer replaces the file."""
         is_empty = True
         for line in lines:
             is_empty = False

@@ -1,7 +1,7 @@
-"""The forms, each from its paper: which questions an item gets, and when a form is complete.
+"""The forms of the papers: which questions are asked of an item, and when a form is complete.
 
-Raters see the two answers in a random order. What they send is in that order (`_0` is the answer
-shown first); what is stored is in the answers' own order (`kept` converts between the two).
+Raters see the two answers in a random order. They send values in that order (`_0` is the answer
+shown first), but values are stored in the answers' own order (`kept` converts between the two).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from gophercite.ratings.items import Item
 from gophercite.text.sentences import sentence_spans
 
 LONGEST_COMMENT = 4000  # characters
-MOST_FIELDS = 4990  # questions of an item; a long answer has two for each sentence
+MOST_FIELDS = 4990  # maximum number of questions per item; a long answer has two per sentence
 DEMONSTRATION = "demonstration"  # the form whose items come without answers: raters write them
 
 YES_NO = (("yes", "Yes"), ("no", "No"), ("unsure", "Not sure"))
@@ -67,7 +67,7 @@ class Field:
       label: the text that raters read.
       choices: pairs of a value and the text that raters read; empty for free text.
       required: whether the form is incomplete without it.
-      kind: `choice`; `side` and `scale`, whose values depend on the order of the answers; `text`.
+      kind: `choice` or `text`; or `side` or `scale`, whose values depend on the answers' order.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Form:
       fields: builds the fields for an item.
       rule: checks values that are each valid by themselves, and returns problems by field.
       shows_url: whether raters see where a quote is from.
-      settings: names of the experiment's settings that matter to it.
+      settings: names of the experiment's settings that apply to it.
     """
 
     name: str
@@ -128,7 +128,7 @@ def kept(fields: Sequence[Field], values: Mapping[str, str], swapped: bool) -> V
 
 
 def read_values(fields: Sequence[Field], sent: Mapping[str, str]) -> tuple[Values, dict[str, str]]:
-    """Returns the valid values of a form that was sent, and the problems by field.
+    """Returns the valid values of a submitted form, and its problems by field.
 
     Unknown fields are ignored.
     """
@@ -155,7 +155,10 @@ def problems(
     """Returns what is missing or contradictory, by field; empty for a complete form.
 
     Args:
-      values: in the order shown, as returned by `read_values`.
+      form: the form.
+      fields: the form's fields for the item.
+      values: values in the order shown, as returned by `read_values`.
+      settings: the experiment's settings.
     """
     if values.get("flag"):
         return {}
@@ -251,7 +254,7 @@ def _long_comparison(item: Item, settings: Settings) -> list[Field]:
 
 
 def _minimal(item: Item, settings: Settings) -> list[Field]:
-    """WebGPT's minimal instructions; a single answer is rated by itself (section F)."""
+    """WebGPT's form with minimal instructions (section F); a single answer is rated by itself."""
     flag = Field("flag", "The question", FLAGS[:2], required=False)
     if len(item.answers) == 1:
         asked = (("accuracy", "Accuracy"), ("coherence", "Coherence"), ("useful", "Usefulness"))

@@ -1,4 +1,4 @@
-"""Imports ratings: CSV with a header, or JSON lines; each row is a vote on an item."""
+"""Imports ratings from CSV with a header or from JSON lines; each row is a vote on an item."""
 
 import collections
 import csv
@@ -23,7 +23,7 @@ _OWN = frozenset({"item", "rater", "seconds"})
 
 @dataclasses.dataclass
 class Imported:
-    """What became of the rows.
+    """The result of an import.
 
     Attributes:
       votes: number of votes added.
@@ -37,14 +37,15 @@ class Imported:
 
 
 def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[str]) -> Imported:
-    """Adds votes; a bad row is named, counted and left out.
+    """Adds votes; a bad row is reported and left out.
 
     A row has `item` (its name), `rater`, optionally `seconds`, and the form's fields in the
     answers' own order: `plausible_0`, `preferred` and so on. New raters join the pool.
 
     Raises:
-      FileNotFoundError: when there is no such file.
-      RecordError: the file holds no rows, columns have the same name, or the rest can't be read.
+      FileNotFoundError: there is no such file.
+      RecordError: the file has no rows, two of its columns have the same name, or it can't be read
+        to its end.
       StudyError: the experiment collects demonstrations.
     """
     if experiment.interface == DEMONSTRATION:

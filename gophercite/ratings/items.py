@@ -20,7 +20,7 @@ from gophercite.ratings.store import Store, StudyError, note
 from gophercite.records import Extract
 from gophercite.storage.json_fields import RecordError
 
-Place = tuple[str | os.PathLike[str], int | None]  # a file, and a line of it if that is known
+Place = tuple[str | os.PathLike[str], int | None]  # a file, and a line in it if that is known
 TEMPLATES = 3  # number of ways to join a claim and its quote into one text (section C.3)
 EVERYBODY = 1 << 30  # number of raters that gold items need
 
@@ -33,7 +33,7 @@ class Claim:
       claim, title, quote: the inline evidence.
       url: the page's address.
       page: SHA-256 of the page's text, if the page is stored.
-      start, end: where the quote stands in that text.
+      start, end: where the quote begins and ends in that text.
     """
 
     claim: str
@@ -50,6 +50,9 @@ class Answer:
     """An answer: claims with evidence, or a text, possibly with references.
 
     Attributes:
+      claims: its claims with their evidence; empty for other answers.
+      text: the text of an answer without claims.
+      references: the extracts that the text cites by number.
       document: id of the document that the first claim quotes, in `documents`.
       documents: what the model was shown: `{"id", "sha256"}` for stored pages, otherwise
         `{"id", "snippet"}`.
@@ -67,7 +70,7 @@ class Answer:
 
     @property
     def as_text(self) -> str:
-        """The answer as one text; if it only has claims, these joined."""
+        """The answer as one text; its claims, joined, if it has nothing else."""
         return self.text if self.text is not None else " ".join(c.claim for c in self.claims)
 
 
@@ -128,8 +131,8 @@ class NewItem:
       role: its purpose.
       expected: for checks, gold and examples: the right values, by the form's fields.
       pages: the pages that the quotes are from.
-      place: where the record is whose id is `name`; None if the name was made up. Then an item gets
-        another name if an item with other content has this one.
+      place: file and line of the record whose id is `name`; None if the name was made up. A made-up
+        name is changed if an item with other content already has it.
     """
 
     name: str
@@ -141,12 +144,12 @@ class NewItem:
 
 
 class Added(typing.NamedTuple):
-    """What became of new items.
+    """The result of adding items.
 
     Attributes:
       added: number of items that were added.
       there: number of items that had been added before.
-      errors: one for each item that was left out, since another one has its name.
+      errors: one for each item that was left out because another item has its name.
     """
 
     added: int
@@ -173,8 +176,9 @@ def add_items(
 ) -> Added:
     """Adds items, even while raters are at work; existing items only get the pages they lack.
 
-    Everything random is drawn here, seeded by the experiment's seed and the item's name, and
-    stored: the order of the answers, the item's position, the template, the required parts.
+    All that is random about an item is drawn and stored here, seeded by the experiment's seed and
+    the item's name: the order of the answers, the item's position, the template, the required
+    parts.
     """
     added, existing = 0, 0
     errors: list[RecordError] = []
@@ -183,7 +187,7 @@ def add_items(
         query = sa.select(table.c.id, table.c.role, table.c.name, table.c.content)
         rows = connection.execute(query.where(table.c.experiment_id == experiment.id))
         there: dict[tuple[str, str], str] = {}
-        ids = collections.defaultdict[tuple[str, str], list[int]](list)  # before this call
+        ids = collections.defaultdict[tuple[str, str], list[int]](list)  # of earlier calls' items
         for row in rows:
             there[row.role, row.name] = digest = _digest(Item.of(row.content))
             ids[row.role, digest].append(row.id)
@@ -220,14 +224,14 @@ def add_items(
                 keep(page)
             connection.execute(table.insert(), _row(experiment, each, name, added))
             added += 1
-        connection.execute(sa.text("ANALYZE items"))  # otherwise PostgreSQL may sort all every time
+        connection.execute(sa.text("ANALYZE items"))  # else PostgreSQL may sort all items each time
         said = {"experiment": experiment.name, "added": added, "there": existing}
         note(connection, store.now(), actor, "items-added", said)
     return Added(added, existing, errors)
 
 
 def _row(experiment: Experiment, new: NewItem, name: str, number: int) -> dict[str, Any]:
-    """An item as it is stored, with all that is drawn; `number` orders checks and examples."""
+    """An item's row, with all that is random drawn; `number` orders checks and examples."""
     settings = experiment.settings
     draw = random.Random(f"{settings.seed} {new.role} {name}")
     swapped, position = draw.random() < 0.5, draw.getrandbits(31)
@@ -251,14 +255,14 @@ def _row(experiment: Experiment, new: NewItem, name: str, number: int) -> dict[s
 
 
 def _with_pages(item: Item, same: Item) -> Item:
-    """An item with the pages that it lacks, from another one with the same answers."""
+    """An item with the pages that it lacks, taken from another item with the same answers."""
 
     def filled(claim: Claim, other: Claim) -> Claim:
         of_other = dataclasses.replace(other, url=claim.url, page=None, start=0, end=0)
         return other if claim.page is None and of_other == claim else claim
 
     if [len(each.claims) for each in item.answers] != [len(each.claims) for each in same.answers]:
-        return item  # the digests are short: those of different answers may be equal
+        return item  # digests are short, so different answers may have the same one
     answers = []
     for answer, other in zip(item.answers, same.answers, strict=True):
         kept = {each["id"]: each for each in other.documents if "sha256" in each}
@@ -269,7 +273,7 @@ def _with_pages(item: Item, same: Item) -> Item:
 
 
 def _digest(item: Item) -> str:
-    """A short digest of the question and the answers; the same with other pages for the quotes."""
+    """A short digest of the question and the answers; the pages of the quotes don't change it."""
     answers = [
         [
             [[claim.claim, claim.title, claim.quote] for claim in answer.claims],

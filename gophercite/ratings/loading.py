@@ -1,8 +1,8 @@
 """Items from files: comparisons, rated answers, answers of `gophercite ask`, long answers.
 
-The fields of a line tell what it is. A form for two answers takes an item from each comparison. It
-also pairs single answers to the same question: the first with the second, the third with the
-fourth. A bad line is named, counted and left out.
+The kind of a line is known by its fields. For a form with two answers, each comparison becomes an
+item, and single answers to the same question are paired: the first with the second, the third with
+the fourth. A bad line is reported and left out.
 """
 
 import collections
@@ -30,7 +30,7 @@ from gophercite.text.counting import counted
 MATERIAL = pathlib.Path(__file__).parent / "material"
 
 _Labels = dict[str, str | list[str]]  # right values by the forms' fields, as `is_right` takes them
-# What `preferred` of a comparison is in the forms: a side, or one half of a scale.
+# What a comparison's `preferred` means in the forms: a side, or one half of a scale.
 _PREFERENCES: Mapping[float, _Labels] = {
     0.0: {"preferred": "0", "overall": ["-2", "-1"]},
     0.5: {"preferred": "tie", "overall": "0"},
@@ -40,12 +40,12 @@ _PREFERENCES: Mapping[float, _Labels] = {
 
 @dataclasses.dataclass
 class Loaded:
-    """What became of the lines of files.
+    """Items that were read from files.
 
     Attributes:
       items: the items to add.
       errors: one for each bad line.
-      left_over: number of answers without another one to compare with.
+      left_over: number of answers without another answer to be compared with.
     """
 
     items: list[NewItem] = dataclasses.field(default_factory=list)
@@ -55,7 +55,7 @@ class Loaded:
 
 @dataclasses.dataclass(frozen=True)
 class _Single:
-    """One answer of a line, not yet in an item."""
+    """A line's single answer, before it becomes part of an item."""
 
     question_id: str
     question: str
@@ -79,13 +79,16 @@ def read_items(
         per line.
       form: the form that the items are for.
       documents: pages to search by title and quote, for lines without their own.
-      questions: trusted answers by question, for TruthfulQA.
-      as_gold: the lines have labels that raters are to be compared with. Labels that the form does
-        not ask for are ignored; a line without others is bad.
+      questions: questions with their trusted answers, for TruthfulQA.
+      as_gold: the lines have labels with which raters are compared. Labels that the form does not
+        ask for are ignored; a line with no other labels is bad.
+
+    Returns:
+      The items, the errors and the number of answers left over.
 
     Raises:
-      FileNotFoundError: when there is no such file.
-      RecordError: when a compressed file is damaged.
+      FileNotFoundError: there is no such file.
+      RecordError: a compressed file is damaged.
     """
     by_title: dict[str, list[Document]] = {}
     for document in documents:
@@ -177,8 +180,8 @@ def read_written_items(
       settings: the experiment's settings; what a form asks may depend on them.
 
     Raises:
-      RecordError: a line does not have this form, or expects what nobody can fill in; no line is
-        skipped, since checks must be right.
+      RecordError: a line does not look like this, or expects values that the form does not allow.
+        No line is skipped, since all checks must be right.
     """
     names = {field.name for field in dataclasses.fields(Item)} | {"expected"}
     for number, value in read_json_lines(path):
@@ -284,9 +287,9 @@ def _comparison(record: Comparison, by_title: _Pages) -> _Found:
 
 
 def _labels(record: Comparison) -> _Labels:
-    """The researchers' labels, by the fields of all forms; by majority, as everywhere.
+    """The researchers' labels by the fields of all forms, decided by majority.
 
-    A rating has them by the form's fields, or as exports have them: `"plausible": [true, false]`.
+    A rating has them under the form's fields, or as exports do: `"plausible": [true, false]`.
     """
     labels: _Labels = {}
     if record.preferred is not None:

@@ -1,4 +1,4 @@
-"""Quality control (section C.1): attention checks, screening, and an overview of raters' work."""
+"""Quality control: attention checks, screening, an overview of raters' work (GopherCite, C.1)."""
 
 import dataclasses
 import math
@@ -34,11 +34,11 @@ class CheckState:
 
     Attributes:
       next: id of the check to answer next; None if there is none.
-      number: its number in this attempt, from 1.
+      number: number of that check in this attempt, from 1.
       count: number of checks.
       right: number of right answers in this attempt.
       attempt: number of the attempt, from 0.
-      passed: None while it is undecided.
+      passed: whether the rater has passed; None while that is undecided.
     """
 
     next: int | None
@@ -83,9 +83,9 @@ def answer_check(
     rater_id: int,
     values: Mapping[str, Any],
 ) -> bool:
-    """Stores the answer to a check, and returns whether it is right; resending changes nothing.
+    """Stores the answer to a check and returns whether it is right; resending changes nothing.
 
-    A rater who fails the last attempt is excluded from the experiment, with all existing votes.
+    A rater who fails the last attempt is excluded from the experiment; their votes no longer count.
     """
     state = check_state(connection, experiment, rater_id)
     query = sa.select(items.c.expected).where(items.c.id == item_id)
@@ -114,10 +114,11 @@ def answer_check(
 
 
 def is_undecided(name: str, value: str) -> bool:
-    """Whether a value decides nothing: not sure, a tie, or the middle of a scale.
+    """Whether a value expresses no decision: "not sure", a tie, or the middle of a scale.
 
     Args:
-      name: the form's field, or its kind; in `preferred`, 0 is the first answer.
+      name: the form's field, or its kind of question. In `preferred`, 0 is the first answer and not
+        the middle of a scale.
       value: its value.
     """
     return value in _UNDECIDED or (value == "0" and name != "preferred")
@@ -127,9 +128,11 @@ class Screened(typing.NamedTuple):
     """A rater's agreement with the researchers.
 
     Attributes:
+      rater_id: the rater.
       agreement: by kind of question, such as `supported`; None if too little was decided.
       rated: number of the items that the rater has rated.
-      passed: whether every agreement is high enough, and all items were rated.
+      passed: whether every agreement is high enough, all items were rated, and the rater is not
+        excluded.
     """
 
     rater_id: int
@@ -143,11 +146,13 @@ def screen(
 ) -> list[Screened]:
     """Returns how well the raters of a screening experiment agree with its gold labels.
 
-    Labels that either side left undecided do not count (section C.1, "excluding ties"). A rater who
-    decides less than half of what the researchers decided has no agreement; otherwise "not sure"
-    throughout would pass.
+    Labels that the rater or the researchers left undecided do not count (section C.1, "excluding
+    ties"). A rater who leaves more than half of the researchers' decided labels undecided gets no
+    agreement; otherwise, someone who always answers "not sure" could pass.
 
     Args:
+      connection: a transaction.
+      experiment: the screening experiment.
       least: minimum of each agreement.
 
     Raises:
@@ -198,6 +203,7 @@ class Work(typing.NamedTuple):
     """A rater's work in an experiment, for the study's owner.
 
     Attributes:
+      rater_id: the rater.
       votes: number of votes, on items of any kind.
       seconds: median time per vote; None without votes.
       gold: share of gold items that are right; None if the rater had none.

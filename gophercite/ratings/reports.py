@@ -1,4 +1,4 @@
-"""The state of an experiment: what is complete, how well raters agree, what each has done."""
+"""The state of an experiment: progress, agreement of the raters, and the work of each rater."""
 
 import collections
 import dataclasses
@@ -45,11 +45,14 @@ class Report:
     """The state of an experiment.
 
     Attributes:
+      experiment: the experiment.
       items: number of items, without gold.
       complete: number of items that have all their votes.
-      votes: number of votes on them that count.
+      votes: number of votes on these items that count.
       gold: number of gold items.
-      gold_votes: number of votes on them that count.
+      gold_votes: number of votes on gold items that count.
+      agreement: the raters' agreement, a row for each kind of question that two raters answered.
+      work: the raters' work, one row for each rater.
     """
 
     experiment: Experiment
@@ -63,7 +66,7 @@ class Report:
 
     @property
     def progress(self) -> str:
-        """How much is rated, in words; everybody rates the gold, so it is never complete."""
+        """How much is rated, in words. Gold items are never complete: everybody rates them."""
         rated = f"{self.complete} of {self.items} items complete, {self.votes} votes"
         gold = f"{self.gold} gold items, {self.gold_votes} votes on them"
         if not self.gold:
@@ -99,9 +102,9 @@ def report(connection: sa.Connection, experiment: Experiment, rules: Rules | Non
 def _agreement(kind: str, units: list[list[str]]) -> list[AgreementRow]:
     """The agreement on one kind of question; none if no item has two labels.
 
-    Percent compares the sides that raters take: WebGPT's comparison labels merge "much better" and
-    "better", and a neutral one agrees with a side by half (section C.2). Alpha of a scale takes
-    its degrees as numbers.
+    The percentage compares the sides that raters take: as in WebGPT's comparison labels, "much
+    better" and "better" are one side, and a neutral label agrees with either side by half (section
+    C.2). Alpha takes the degrees of a scale as numbers.
     """
     is_scale = kind != "preferred" and all(_DEGREES.issuperset(labels) for labels in units)
 

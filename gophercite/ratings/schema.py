@@ -73,8 +73,8 @@ items = sa.Table(
     _text("role"),  # `assignment.Role`
     _json("content"),  # `items.Item`
     sa.Column("expected", sa.JSON, nullable=True),  # for checks and gold: the right values
-    _whole("swapped"),  # 1 where the second answer is shown first; drawn once
-    _whole("position"),  # drawn once; among items with the same load the lowest comes next
+    _whole("swapped"),  # 1 if the second answer is shown first; drawn once
+    _whole("position"),  # drawn once; among items with the same load, the lowest comes first
     _whole("wanted"),  # number of raters it needs
     _whole("load", "0"),  # number of raters in good standing who have rated it or hold a lease
     sa.UniqueConstraint("experiment_id", "name", "role"),

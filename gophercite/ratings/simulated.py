@@ -1,4 +1,4 @@
-"""Simulated raters of known accuracy: to try out a study, for the loop, and to test screening."""
+"""Simulated raters of known accuracy: to try out a study, for `launch/loop.py`, for tests."""
 
 import dataclasses
 import random
@@ -17,8 +17,8 @@ class SimulatedRater:
     """A rater who errs at random.
 
     Attributes:
-      accuracy: probability that a judgement is right, among those that the rater makes.
-      unsure: probability of making none.
+      accuracy: probability that a judgement is right, if the rater makes one.
+      unsure: probability that the rater makes no judgement.
     """
 
     accuracy: float
@@ -49,14 +49,14 @@ def simulate(
     raters: Mapping[str, SimulatedRater],
     seed: int = 0,
 ) -> int:
-    """Lets raters take turns until they have rated all that the experiment gives them.
+    """Lets raters take turns until they have rated everything that the experiment gives them.
 
-    An item's votes depend only on the seed, the rater and the item: interrupted raters continue as
-    if they had not been interrupted. Nobody takes attention checks.
+    A vote depends only on the seed, the rater and the item, so an interrupted simulation can be
+    continued with the same result. Nobody takes attention checks.
 
     Args:
       store: the study's store.
-      experiment: with pairs of answers; its own settings say how many raters an item needs.
+      experiment: an experiment with pairs of answers.
       truth: the right values of each item, by its name. If two answers are judged separately, the
         preference follows from a rater's own judgements. Items missing here are skipped.
       raters: by name; new ones join the pool.
@@ -88,7 +88,7 @@ def simulate(
 
 
 def _with_preference(values: dict[str, str]) -> dict[str, str]:
-    """Prefers the only answer that is plausible and supported, as the form requires (table 8)."""
+    """Prefers the answer that alone is plausible and supported, as the form requires (table 8)."""
     if "preferred" in values or "supported_1" not in values:
         return values
     good = [values[f"plausible_{a}"] == values[f"supported_{a}"] == "yes" for a in (0, 1)]

@@ -1,8 +1,8 @@
 """The database of a study: SQLite in a file, or PostgreSQL by URL; one writer at a time.
 
 All writes go through `Store.writing`, one transaction after the other. So 50 raters at once never
-meet a locked SQLite database, and what a transaction counted is still true when it ends, even on
-PostgreSQL with several servers.
+meet a locked SQLite database, and whatever a transaction has counted is still true when it ends,
+even with several servers on one PostgreSQL database.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Store:
       clock: seconds since 1970.
 
     Raises:
-      StudyError: there is no such database, or it is of a later version of this program.
+      StudyError: there is no such database, or a later version of this program has written it.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
@@ -69,9 +69,10 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that may write; no other one runs at that time. An error rolls it back.
+        """A transaction that may write; no other one writes at that time. An error rolls it back.
 
-        Inside another one of the same thread it is a part of that one: all is written, or nothing.
+        Within another writing transaction of the same thread, it is part of that one: either all
+        is written or nothing.
         """
         with self._lock:
             if self._open is not None:
@@ -133,7 +134,7 @@ class Store:
 
 
 def make_private(path: pathlib.Path) -> None:
-    """Creates an empty file that only its owner may read; one that exists becomes like that."""
+    """Creates an empty file that only its owner may read, or restricts an existing one to that."""
     # SQLite opens an empty file as a new database, and gives the files beside it the same mode.
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     path.chmod(0o600)
@@ -142,9 +143,11 @@ def make_private(path: pathlib.Path) -> None:
 def note(
     connection: sa.Connection, now: float, actor: str, action: str, details: Mapping[str, Any]
 ) -> None:
-    """Adds a line to the audit log, in the transaction that it reports.
+    """Adds a line to the audit log, in the same transaction as the action.
 
     Args:
+      connection: the transaction.
+      now: the current time, in seconds since 1970.
       actor: who did it: `rater 3`, `admin NAME`, `command`, or `visitor`.
       action: what was done, in a word or two with hyphens.
       details: JSON.
@@ -154,7 +157,7 @@ def note(
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:
-    """Enforces foreign keys; readers and the writer don't wait; confirmed votes are on disk."""
+    """Enforces foreign keys, lets readers run beside the writer, and keeps commits on disk."""
     connection.isolation_level = None  # transactions begin where we say so
     for pragma in (
         f"busy_timeout = {1000 * _PATIENCE}",

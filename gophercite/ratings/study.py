@@ -1,4 +1,4 @@
-"""A study's folder: where its database is, and the key that signs links and sessions."""
+"""A study's folder: where its database is, and the secret that signs links and sessions."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _POSTGRESQL = re.compile(r"postgresql(\+\w+)?://")
 
 
 class Study:
-    """A study: `store`, `secret` and `folder`.
+    """A study, with its `store`, `secret` and `folder`.
 
     Args:
       folder: created by `create`.
@@ -63,13 +63,14 @@ class Study:
         """Creates a study in a new or empty folder.
 
         Args:
-          folder: its files will be readable by their owner only, and so will the folder, unless
-            it holds other files already.
+          folder: the folder. Only its owner can read the files that are written to it; the same
+            holds for the folder itself, unless it already holds other files.
           database: URL of an empty PostgreSQL database; None for SQLite in the folder.
+          clock: seconds since 1970.
 
         Raises:
-          StudyError: there already is a study in the folder, or the database can't be opened, or
-            is another one than PostgreSQL.
+          StudyError: there already is a study in the folder, or `database` can't be opened or is
+            not PostgreSQL.
         """
         folder = pathlib.Path(folder)
         if (folder / _SETTINGS).exists():
@@ -80,13 +81,13 @@ class Study:
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not any(folder.iterdir()):
-            folder.chmod(0o700)  # `mkdir` leaves a folder that is there as it is
+            folder.chmod(0o700)  # `mkdir` does not change an existing folder
         if database is None:
             url = _sqlite_url(folder)
             make_private(folder / _DATABASE)
         else:
             url = database
-        Store(url, clock).close()  # before the files that announce it
+        Store(url, clock).close()  # before the files that make the folder a study
         _write_private(folder / _SECRET, secrets.token_hex(32) + "\n")
         _write_private(folder / _SETTINGS, json.dumps({"database": database}) + "\n")
         return cls(folder, clock)
@@ -99,7 +100,7 @@ class Study:
 
 
 def study_around(folder: str | os.PathLike[str]) -> pathlib.Path | None:
-    """Returns the folder of the study that a folder is, or lies in; None if there is none."""
+    """Returns the study's folder if `folder` is one or lies in one; otherwise None."""
     folder = pathlib.Path(folder).resolve()
     for each in (folder, *folder.parents):
         if (each / _SETTINGS).exists() and (each / _SECRET).exists():
@@ -108,7 +109,7 @@ def study_around(folder: str | os.PathLike[str]) -> pathlib.Path | None:
 
 
 def _how_to_restore(folder: pathlib.Path) -> str:
-    # SQLite would replay what a killed process left into the backup.
+    # SQLite would apply the leftover journal of a killed process to the backup.
     left = [n for n in (f"{_DATABASE}-wal", f"{_DATABASE}-shm") if (folder / n).exists()]
     if not left:
         return "put a backup there"
