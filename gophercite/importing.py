@@ -21,9 +21,27 @@ def libraries() -> Iterator[None]:
 
     TensorFlow says twice that there is no GPU, whatever its own log level.
     """
-    kept, collected = os.dup(_STDERR), gc.isenabled()
-    first = not _LARGE & sys.modules.keys()
+    collected, first = gc.isenabled(), not _LARGE & sys.modules.keys()
     gc.disable()
+    try:
+        with _nothing_printed():
+            yield
+    finally:
+        if first:
+            gc.freeze()
+        if collected:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _nothing_printed() -> Iterator[None]:
+    """Inside, what is written to stderr goes nowhere."""
+    kept = None
+    with contextlib.suppress(OSError):  # it may be closed, as after `2>&-` in a shell
+        kept = os.dup(_STDERR)
+    if kept is None:
+        yield
+        return
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), _STDERR)
     try:
@@ -31,7 +49,3 @@ def libraries() -> Iterator[None]:
     finally:
         os.dup2(kept, _STDERR)
         os.close(kept)
-        if first:
-            gc.freeze()
-        if collected:
-            gc.enable()

@@ -56,6 +56,20 @@ def test_what_libraries_write_is_not_seen_and_errors_later_are(
     assert capfd.readouterr().err == "an error"
 
 
+def test_it_works_where_stderr_is_closed() -> None:
+    """As after `2>&-` in a shell."""
+    program = """
+import os
+os.close(2)
+from gophercite import importing
+with importing.libraries():
+    pass
+print("done")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, b"done\n")
+
+
 def test_a_command_that_is_done_looks_for_no_garbage() -> None:
     interruption.over([])
     assert gc.get_freeze_count() > 0

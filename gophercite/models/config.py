@@ -261,9 +261,9 @@ class TransformerConfig:
         """Floating-point operations of a training step, without recomputation.
 
         Counts only matrix products: two operations per multiply-add, three products per weight
-        (forward, and backward for activations and weights); attention counts only the causal half.
-        Relative positions add a third product to attention's two, and their projection once per
-        batch.
+        (forward, and backward for activations and weights); attention counts only pairs of tokens
+        of which one sees the other. Relative positions add a third product to attention's two, and
+        their projection once per batch.
 
         Args:
           batch: number of sequences per step.
@@ -281,6 +281,15 @@ class TransformerConfig:
             products = 3
             weights -= self.num_layers * (self.d_model * heads + 2 * heads)
             projection = 6 * self.num_layers * length * self.d_model * heads
-        pairs = math.comb(length + 1, 2)
-        attention = 3 * products * 2 * self.num_layers * batch * pairs * heads
+        windows = (
+            self.window if isinstance(self.window, tuple) else (self.window,) * self.num_layers
+        )
+        pairs = sum(_pairs(length, window) for window in windows)
+        attention = 3 * products * 2 * batch * pairs * heads
         return 6 * weights * batch * length + attention + projection
+
+
+def _pairs(length: int, window: int | None) -> int:
+    """Number of pairs of a token and one that it attends to, itself included."""
+    full = length if window is None else min(window, length)
+    return math.comb(full + 1, 2) + (length - full) * full

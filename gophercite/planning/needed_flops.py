@@ -6,8 +6,12 @@ What a compiled program does is compared with these numbers (`plan.Plan.needed_f
 import dataclasses
 
 from gophercite.learning.a2c import A2CLearner
+from gophercite.learning.gradient_learner import GradientLearner
 from gophercite.learning.ppo import PPOLearner
 from gophercite.models.config import TransformerConfig
+from gophercite.models.lora import adaptable
+from gophercite.models.parameters import TRAINED
+from gophercite.models.transformer import Transformer
 
 
 def forward_flops(
@@ -50,6 +54,40 @@ def sampling_flops(
     return prefill + drawn
 
 
+def trained_flops(
+    learner: GradientLearner, config: TransformerConfig, rows: int, length: int, *, read: int
+) -> float:
+    """Operations of a forward pass through trained layers, and of its gradients.
+
+    Every product has two gradients, of its two factors. A matrix that is not trained needs none:
+    embeddings among the learner's frozen parts and, where adapters are trained, all of the model's.
+
+    Args:
+      learner: has the frozen parts, and adapters if it trains any.
+      config: the model with the trained layers only.
+      rows, length, read: as for `forward_flops`.
+
+    Returns:
+      Operations.
+    """
+    lora = learner.transformer.lora
+    needed = 3 * forward_flops(config, rows, length, read=read)
+    if lora is not None or ("embed" if config.tied_embeddings else "unembed") in (
+        learner.frozen_parts
+    ):
+        needed -= 2 * rows * read * config.vocab_size * config.d_model
+    if lora is None:
+        return needed
+    stack = Transformer(config).abstract()[TRAINED]
+    for name in adaptable(config):
+        layers, inputs, outputs = stack[name].shape
+        tokens = layers * length * (1 if name == "relative" else rows)
+        needed -= 2 * tokens * inputs * outputs
+        if name in lora.targets:
+            needed += 3 * 2 * tokens * lora.rank * (inputs + outputs)
+    return needed
+
+
 def a2c_flops(
     learner: A2CLearner, frozen_layers: int, prompts: int, length: int, question_length: int
 ) -> float:
@@ -57,8 +95,8 @@ def a2c_flops(
 
     The policy samples. The reward model reads questions and samples. Teacher and policy read
     prompts and samples again, but only in the trained layers: below these they are the same, and
-    sampling has computed it. Gradients take twice as many operations as the policy's forward pass,
-    without those of the embeddings if these are frozen. The heads are left out.
+    sampling has computed it. (If the embedding is trained, the teacher has its own and reads from
+    there.) Then the policy is trained (`trained_flops`). The heads are left out.
 
     Args:
       learner: the learner.
@@ -73,15 +111,13 @@ def a2c_flops(
     config, judge = learner.transformer.config, learner.rewards.model.transformer.config
     tokens, samples = learner.plan.settings.max_tokens, learner.plan.samples
     rows = prompts * samples
-    trained = dataclasses.replace(config, num_layers=config.num_layers - frozen_layers)
-    forward = forward_flops(trained, rows, length + tokens, read=tokens)
-    embeddings = 2 * rows * tokens * config.vocab_size * config.d_model
+    trained = _above(config, frozen_layers)
+    shared = learner.transformer.lora is not None or "embed" in learner.frozen_parts
     return (
         sampling_flops(config, prompts, length, samples, tokens)
         + forward_flops(judge, rows, question_length + tokens, read=0)
-        + forward  # the teacher
-        + 3 * forward
-        - (embeddings if "embed" in learner.frozen_parts else 0)
+        + forward_flops(trained if shared else config, rows, length + tokens, read=tokens)
+        + trained_flops(learner, trained, rows, length + tokens, read=tokens)
     )
 
 
@@ -107,15 +143,29 @@ def ppo_flops(
       Operations, as if every row were full.
     """
     config = learner.transformer.config
-    above = dataclasses.replace(config, num_layers=config.num_layers - frozen_layers)
+    above = _above(config, frozen_layers)
 
     def shared(rows: int) -> float:
         whole, part = (forward_flops(c, rows, length, read=0) for c in (config, above))
         return whole - part
 
-    def both(rows: int) -> float:
-        policy = forward_flops(above, rows, length, read=places)
-        return policy + forward_flops(above, rows, length, read=0)
+    def judged(read: int) -> float:
+        return forward_flops(above, rows, length, read=read)
 
-    read_once = shared(rows) + both(rows)
-    return read_once + learner.epochs * (shared(trained) + 3 * both(trained))
+    def taught(read: int) -> float:
+        return trained_flops(learner, above, trained, length, read=read)
+
+    read_once = shared(rows) + judged(places) + judged(0)
+    return read_once + learner.epochs * (shared(trained) + taught(places) + taught(0))
+
+
+def _above(config: TransformerConfig, frozen_layers: int) -> TransformerConfig:
+    """The model without its first layers, whose windows may differ from the others'."""
+    window = config.window
+    return dataclasses.replace(
+        config,
+        num_layers=config.num_layers - frozen_layers,
+        window=window[frozen_layers:] if isinstance(window, tuple) else window,
+        rope_theta=1.0,  # rotations may differ by layer, too, and are no products
+        rope_interpolation=1.0,
+    )

@@ -42,23 +42,37 @@ def token_before_texts(tokenizer: tokenizers.Tokenizer) -> int | None:
     return before[0]
 
 
-def adds_bos_token(folder: pathlib.Path) -> bool:
+def read_tokenizer_json(folder: pathlib.Path) -> tokenizers.Tokenizer | None:
+    """The `tokenizer.json` of a published SentencePiece model's folder; None if there is none.
+
+    Raises:
+      VocabularyError: it can't be read or used; the message names it.
+    """
+    path = folder / TOKENIZER_JSON
+    if not path.exists():
+        return None
+    try:
+        return naming_library_errors(
+            lambda: tokenizers.Tokenizer.from_file(str(path)), "this is not a tokenizer.json"
+        )
+    except VocabularyError as error:
+        raise VocabularyError(f"{path}: {error}") from None
+
+
+def adds_bos_token(folder: pathlib.Path, tokenizer: tokenizers.Tokenizer | None) -> bool:
     """Whether texts of a published SentencePiece model start with its beginning-of-sequence token.
 
     Args:
-      folder: the model's folder. `tokenizer.json` of the same tokenizer decides, else
-        `tokenizer_config.json`; without either file, they do.
+      folder: the model's folder.
+      tokenizer: its `tokenizer.json`, which decides; without it, `tokenizer_config.json` does;
+        without either, they do.
 
     Raises:
       VocabularyError: one of the files can't be read or used; the message names it.
     """
-    path = folder / TOKENIZER_JSON
-    if not path.exists():
+    if tokenizer is None:
         return read_special_tokens(folder).add_bos_token is not False
     try:
-        tokenizer = naming_library_errors(
-            lambda: tokenizers.Tokenizer.from_file(str(path)), "this is not a tokenizer.json"
-        )
         return token_before_texts(tokenizer) is not None
     except VocabularyError as error:
-        raise VocabularyError(f"{path}: {error}") from None
+        raise VocabularyError(f"{folder / TOKENIZER_JSON}: {error}") from None

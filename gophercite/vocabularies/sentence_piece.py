@@ -5,9 +5,14 @@ import pathlib
 import re
 
 import sentencepiece
+import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 
-from gophercite.vocabularies.beginnings import TOKENIZER_JSON, adds_bos_token
+from gophercite.vocabularies.beginnings import (
+    TOKENIZER_JSON,
+    adds_bos_token,
+    read_tokenizer_json,
+)
 from gophercite.vocabularies.conversion import to_tokenizer_json
 from gophercite.vocabularies.end_tokens import write_end_tokens
 from gophercite.vocabularies.prompt_form import PromptForm
@@ -21,6 +26,8 @@ from gophercite.vocabularies.vocabulary import (
 
 FILE_NAME = "vocabulary.model"
 PUBLISHED_NAME = "tokenizer.model"  # Llama's and Gemma's
+
+_MOST_RENAMED = 0.1  # share of the pieces that a conversion may name otherwise
 
 SPACE = "\u2581"  # the pieces' character for a space
 _OVER_WORDS = re.compile(rf"[^{SPACE}\n][{SPACE}\n]")  # a word and the white space that follows it
@@ -80,9 +87,13 @@ class SentencePieceVocabulary(Vocabulary):
     def from_file(cls, path: str | os.PathLike[str]) -> "SentencePieceVocabulary":
         """Reads a `.model` file, and from the files next to it whether texts have a beginning."""
         path = pathlib.Path(path)
-        add_bos_token = adds_bos_token(path.parent)
+        converted = read_tokenizer_json(path.parent)
+        add_bos_token = adds_bos_token(path.parent, converted)
         try:
-            return cls(path.read_bytes(), add_bos_token=add_bos_token)
+            vocabulary = cls(path.read_bytes(), add_bos_token=add_bos_token)
+            if converted is not None:
+                vocabulary._check_same(converted)
+            return vocabulary
         except OSError as error:
             raise VocabularyError(f"{path}: can't be read: {error.strerror or error}") from None
         except VocabularyError as error:
@@ -113,6 +124,19 @@ class SentencePieceVocabulary(Vocabulary):
 
     def _tokenize(self, text: str) -> list[int]:
         return list(self._processor.encode(text))
+
+    def _check_same(self, converted: tokenizers.Tokenizer) -> None:
+        """Refuses another tokenizer's `tokenizer.json`: programs differ in which file they read."""
+        ids = range(self._processor.get_piece_size())
+        pieces = map(self._processor.id_to_piece, ids)
+        names = map(converted.id_to_token, ids)
+        other = [pair for pair in zip(ids, pieces, names, strict=True) if pair[1] != pair[2]]
+        if len(other) > _MOST_RENAMED * len(ids):
+            id, piece, name = other[0]
+            raise VocabularyError(
+                f"token {id} is {piece!r} here and {name!r} in {TOKENIZER_JSON}: they are not the "
+                "same tokenizer; move away the one that is not the model's"
+            )
 
 
 def _read_proto(model: bytes) -> sentencepiece_model_pb2.ModelProto:

@@ -53,7 +53,7 @@ class Vocabulary(abc.ABC):
     Text never encodes to a special token: `</s>` in a page is just four characters.
 
     Attributes:
-      size: one more than the largest id.
+      size: one more than the largest id, of the tokenizer or of `other_eos_ids`.
       pad_id: pads rows; the end-of-sequence token if the tokenizer has no padding token.
       eos_id: ends a response.
       bos_id: begins a prompt, for models that were trained with one.
@@ -109,12 +109,19 @@ class Vocabulary(abc.ABC):
         self.size = len(self._token_bytes)
 
     def end_by(self, ids: Iterable[int]) -> None:
-        """Sets further tokens that end an answer; from now on they spell nothing."""
+        """Sets further tokens that end an answer; from now on they spell nothing.
+
+        A tokenizer's file may lack them: a fine-tuned model often comes with that of its base.
+        """
         self.other_eos_ids = tuple(id for id in ids if id != self.eos_id)
         ends = frozenset(self.other_eos_ids)
+        missing = max(ends, default=0) + 1 - self.size
+        if self.size + missing <= MAXIMUM_SIZE:  # otherwise no model has a row for them
+            self._token_bytes += (None,) * missing
         self._token_bytes = tuple(
             None if id in ends else spelled for id, spelled in enumerate(self._token_bytes)
         )
+        self.size = len(self._token_bytes)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the files that `load_vocabulary(folder)` reads, and their list with digests.

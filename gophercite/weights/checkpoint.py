@@ -27,7 +27,8 @@ class Checkpoint:
       folder: the checkpoint's folder.
 
     Raises:
-      WeightsError: there are no safetensors files, or the index is invalid.
+      WeightsError: there are no safetensors files, the index is invalid, or it leaves out a file
+        that holds the whole model.
       TensorFileError: a file is missing, truncated or damaged.
     """
 
@@ -35,7 +36,8 @@ class Checkpoint:
         self._folder = folder
         self._tensors: dict[str, StoredTensor] = {}
         self._files: dict[str, str] = {}
-        for file in _file_names(folder):
+        files = _file_names(folder)
+        for file in files:
             tensors = TensorFile(folder / file)
             for name in tensors.names:
                 if name in self._files:
@@ -44,6 +46,11 @@ class Checkpoint:
                     )
                 self._files[name] = file
                 self._tensors[name] = tensors.tensor(name)
+        if (folder / _SINGLE).exists() and _SINGLE not in files:
+            raise WeightsError(
+                f"{folder}: holds both {_SINGLE} and {INDEX}, which lists other files: programs "
+                "differ in which of them they read; move away what is not the model"
+            )
 
     @property
     def names(self) -> frozenset[str]:

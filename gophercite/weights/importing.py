@@ -99,7 +99,7 @@ def make_model_folder(
       The contents of the new `model.json`.
 
     Raises:
-      WeightsError: tensors or vocabulary don't fit the architecture.
+      WeightsError: tensors or vocabulary don't fit the architecture, or a number is not finite.
       ModelFolderError: `folder` holds something else.
     """
     others = {name for name in source.tensors.names if name.startswith(source.names.others)}
@@ -192,15 +192,15 @@ def _refuse_any(folder: pathlib.Path, names: Collection[str], problem: str) -> N
 def _check_vocabulary(source: Source) -> None:
     # Fewer tokens than rows are common, because embeddings are padded to round sizes.
     size, rows = source.vocabulary.size, source.config.vocab_size
+    try:
+        check_end_tokens(source.vocabulary, rows)
+    except VocabularyError as error:
+        raise WeightsError(f"{source.folder}: {error}") from None
     if size > rows:
         raise WeightsError(
             f"{source.folder}: the tokenizer has {size} tokens, the embedding only {rows} rows: "
             "they are not of one model"
         )
-    try:
-        check_end_tokens(source.vocabulary, rows)
-    except VocabularyError as error:
-        raise WeightsError(f"{source.folder}: {error}") from None
 
 
 def _lossless(tensors: Tensors, parameters: dict[str, _Parameter]) -> Dtype:
@@ -226,4 +226,17 @@ class _Reading:
                 values = chunk
                 if parameter.columns is not None:
                     values = np.concatenate([chunk[..., c] for c in parameter.columns], axis=-1)
-                yield values.astype(self.dtype, copy=False)
+                yield in_dtype(values, self.dtype, self.tensors.place(source))
+
+
+def in_dtype(values: np.ndarray, dtype: np.dtype, place: str) -> np.ndarray:
+    """Some of a tensor's values in another dtype.
+
+    Raises:
+      WeightsError: one is not finite there; the message names the tensor by its `place`.
+    """
+    with np.errstate(over="ignore"):  # refused below, by name
+        values = values.astype(dtype, copy=False)
+    if not np.isfinite(values).all():
+        raise WeightsError(f"{place} holds a number that is not finite in {dtype.name}")
+    return values

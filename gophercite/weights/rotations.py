@@ -148,7 +148,8 @@ def _rotation(rope: JsonFields, outside: Rotation, fields: JsonFields) -> Rotati
         return plain._replace(interpolation=_number(rope, "factor"))
     if kind != "llama3":
         known = "default, linear, llama3"
-        raise rope.error("rope_type", f"{kind!r} is not among the known ones ({known})")
+        written = "rope_type" if "rope_type" in rope.values else "type"
+        raise rope.error(written, f"{kind!r} is not among the known ones ({known})")
     name = "original_max_position_embeddings"
     length = rope.integer(name)
     if name in fields and fields.integer(name) != length:

@@ -29,7 +29,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.storage import whole_folder
 from gophercite.weights.checkpoint import WeightsError
 from gophercite.weights.export import Exported
-from gophercite.weights.importing import Dtype
+from gophercite.weights.importing import Dtype, in_dtype
 from gophercite.weights.t5x import step_of
 from gophercite.weights.t5x_checkpoint import T5XCheckpoint
 from gophercite.weights.t5x_export import checkpoint_name, refuse_full, write_checkpoint
@@ -54,7 +54,8 @@ def import_bridged(
       The contents of the new `model.json`.
 
     Raises:
-      WeightsError: the checkpoint is damaged, or of another architecture.
+      WeightsError: the checkpoint is damaged, of another architecture, or holds a number that is
+        not finite.
       ModelFolderError: `model` is not a model folder, or `folder` holds something else.
     """
     source = pathlib.Path(source)
@@ -77,7 +78,7 @@ def import_bridged(
 
     def read(name: str) -> Iterator[np.ndarray]:
         for chunk in checkpoint.chunks(name, transposed=False):
-            yield chunk.astype(chosen, copy=False)
+            yield in_dtype(chunk, chosen, checkpoint.place(name))
 
     streams = {
         name: Stream(shape, chosen, lambda name=name: read(name))  # type: ignore[misc]

@@ -137,6 +137,17 @@ def test_a_sentencepiece_models_own_tokenizer_json_says_how_texts_begin(
     assert load_vocabulary(tmp_path).bos_id is None
 
 
+def test_two_tokenizers_that_are_not_the_same_are_refused(tmp_path: pathlib.Path) -> None:
+    """As where a model has got another tokenizer, and an old file of it stayed."""
+    shutil.copy(FOLDER / "llama2" / "tokenizer.model", tmp_path)
+    shutil.copy(FOLDER / "llama3" / "tokenizer.json", tmp_path)
+    message = (
+        r"tokenizer\.model: token 0 is '<unk>' here and '.*' in tokenizer\.json: .* not the same"
+    )
+    with pytest.raises(VocabularyError, match=message):
+        load_vocabulary(tmp_path)
+
+
 def test_several_tokens_before_a_text_are_refused(tmp_path: pathlib.Path) -> None:
     tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "llama3" / "tokenizer.json"))
     two = [("<|begin_of_text|>", 0), ("<|end_of_text|>", 1)]

@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[str, Fields, str]] = {
     "yarn": (
         "qwen2",
         {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
-        "'rope_scaling.rope_type': 'yarn'",
+        "'rope_scaling.type': 'yarn'",
     ),
     "two kinds": (
         "llama2",

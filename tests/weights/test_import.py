@@ -18,6 +18,7 @@ from gophercite.models.config import RopeScaling
 from gophercite.weights.architectures import read_architecture
 from gophercite.weights.checkpoint import Checkpoint
 from gophercite.weights.hugging_face import import_weights
+from gophercite.weights.importing import Dtype
 from tests.weights.samples import CHECKPOINTS, WITH_IMAGES, checkpoint, edit_config
 
 WEIGHTS = "model.safetensors"
@@ -313,6 +314,13 @@ DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
         ),
         "is in b too",
     ),
+    "whole and in parts": (
+        lambda f: (
+            shutil.copy(f / WEIGHTS, f / "b.safetensors"),
+            (f / INDEX).write_text('{"weight_map": {"a": "b.safetensors"}}'),
+        ),
+        f"holds both {WEIGHTS} and {INDEX}",
+    ),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: there is no such file"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: not JSON"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "the folder holds no vocabulary"),
@@ -332,7 +340,10 @@ DAMAGES: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
         "eos_token_id names token 1099511627776, but the embedding has only 288 rows",
     ),
     "another's tokenizer": (
-        lambda f: (f / "tokenizer.model").write_bytes(llama_like_model()),
+        lambda f: (
+            (f / "tokenizer.json").unlink(),
+            (f / "tokenizer.model").write_bytes(llama_like_model()),
+        ),
         "tokens, the embedding only 288 rows",
     ),
 }
@@ -343,6 +354,36 @@ def test_damage_is_named(name: str, llama: pathlib.Path, tmp_path: pathlib.Path)
     damage, message = DAMAGES[name]
     damage(llama)
     assert message in refusal(llama, tmp_path / "model")
+
+
+def test_an_end_that_the_tokenizer_lacks_can_be_drawn(
+    llama: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """As `<|im_end|>` of models whose tokenizer.model is that of their base."""
+    generation = llama / "generation_config.json"
+    generation.write_text('{"eos_token_id": [0, 270]}')
+    import_weights(llama, tmp_path / "model")
+    vocabulary = load_model(tmp_path / "model").vocabulary
+    assert (vocabulary.other_eos_ids, vocabulary.size) == ((270,), 271)
+    assert (vocabulary.token_bytes(270), vocabulary.decode([260, 270])) == (None, "")
+    generation.write_text('{"eos_token_id": [0, 288]}')
+    with pytest.raises(ValueError, match=r"eos_token_id names token 288, but .* only 288 rows"):
+        import_weights(llama, tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(np.nan, None), (-np.inf, "bfloat16"), (3.4e38, "bfloat16")]
+)
+def test_numbers_that_are_not_finite_are_refused(
+    value: float, dtype: Dtype | None, llama: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A row that is seldom used would spoil an answer only much later."""
+    norm = "model.layers.2.input_layernorm.weight"
+    edit_tensors(llama, lambda t: t.update({norm: t[norm].astype(np.float32)}))
+    edit_tensors(llama, lambda t: t[norm].put(3, value))
+    with pytest.raises(ValueError, match=rf"{WEIGHTS}: tensor '{norm}' holds .* is not finite"):
+        import_weights(llama, tmp_path / "model", dtype=dtype)
+    assert not (tmp_path / "model").exists()
 
 
 def refusal(source: pathlib.Path, folder: pathlib.Path) -> str:

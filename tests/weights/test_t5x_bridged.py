@@ -65,6 +65,17 @@ def test_another_architecture_is_refused(
     assert not (tmp_path / "again").exists()
 
 
+def test_a_training_that_diverged_is_refused(tmp_path: pathlib.Path) -> None:
+    diverged = random_model(TINY, {"step": 7})
+    scale = diverged.params["final_norm"]["scale"]
+    diverged.params["final_norm"]["scale"] = scale.at[3].set(np.nan)
+    save_model(tmp_path / "model", diverged)
+    export_bridged(tmp_path / "model", tmp_path / "t5x")
+    with pytest.raises(ValueError, match="'final_norm/scale' holds a number that is not finite"):
+        import_bridged(tmp_path / "t5x" / "checkpoint_7", tmp_path / "again", tmp_path / "model")
+    assert not (tmp_path / "again").exists()
+
+
 def test_commands(
     model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
