@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin
+import gin_files
 import jax
 import numpy as np
 from browsing_runs import answer_judge, browsing_collector, refuse_unfit
@@ -65,6 +66,7 @@ from gophercite.training.initialisation import (
 )
 from gophercite.training.loop import Outcome, train
 from gophercite.training.program import Initialisation
+from gophercite.training.run_folder import refuse_model_folder
 from gophercite.training.settings import TrainSettings, refuse_unknown_sets
 from gophercite.vocabularies import Vocabulary
 
@@ -122,24 +124,32 @@ class Run:
         Raises:
           ValueError: the vocabulary has more tokens than the model, the initial checkpoint has
             another architecture, a metric names an unknown set, the mesh or the microbatches can't
-            divide a batch, the minibatches don't suit a rollout, or a frozen part is unknown.
+            divide a batch, the minibatches don't suit a rollout, a frozen part is unknown, the
+            settings have another batch size than the input, or the run's folder holds a model.
         """
+        refuse_model_folder(self.settings.model_dir)
         shapes = self.initialisation.shapes()
         if isinstance(self.learner, GradientLearner):
             self.learner.trained(shapes)
         refuse_unknown_sets(self.settings, self.evaluations)
+        rows = self.input.batch_size
+        if self.settings.batch_size != rows:
+            raise ValueError(
+                f"TrainSettings.batch_size = {self.settings.batch_size}: the input's batches have "
+                f"{rows} rows; set both by BATCH_SIZE"
+            )
         if self.collector is None:
-            refuse_uneven(self.partitioner, self.input.batch_size)
+            refuse_uneven(self.partitioner, rows)
             if isinstance(self.learner, GradientLearner):
-                self.learner.check_batch(self.input.batch_size)
+                self.learner.check_batch(rows)
         elif isinstance(self.learner, PPOLearner):
             refuse_unfit(self.learner, self.collector.rollout)
             refuse_uneven(self.partitioner, self.collector.rollout.rows)
-        tokens, rows = self.input.vocabulary.size, self.transformer.config.vocab_size
-        if tokens > rows:
+        tokens, known = self.input.vocabulary.size, self.transformer.config.vocab_size
+        if tokens > known:
             raise ValueError(
                 f"{self.input.mixture_or_task_name} has a vocabulary of {tokens} tokens, but the "
-                f"model has {rows}: set TransformerConfig.vocab_size to at least {tokens}"
+                f"model has {known}: set TransformerConfig.vocab_size to at least {tokens}"
             )
         index, count = process_share(self.partitioner)
 
@@ -406,8 +416,8 @@ def build() -> Run:
 
 def inputs() -> list[TaskInput | BrowsingInput]:
     """The training data of the loaded configuration, then its held-out sets."""
-    held_out = gin.query_parameter("Run.evaluations").values()
-    references = [gin.query_parameter("Run.input"), *held_out]
+    _, held_out = gin_files.follow("", gin.query_parameter("Run.evaluations"))
+    references = [gin.query_parameter("Run.input"), *held_out.values()]
     return [each.scoped_configurable_fn() for each in references]
 
 

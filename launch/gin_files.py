@@ -10,14 +10,19 @@ import ast
 import contextlib
 import difflib
 import inspect
+import io
+import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
+from gin_places import ROOT as ROOT
+from gin_places import short, text_of, where_scoped, where_used
+from gin_places import where_set as where_set
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from gophercite.storage import StorageError
 
 
 class ConfigurationError(ValueError):
@@ -98,7 +103,7 @@ def load(
         if found is None:
             raise ConfigurationError(_no_file(file, folders))
         try:
-            with _from_files_alone():
+            with _reading_files():
                 files_read += _files_read(gin.parse_config_file(str(found)), folders)
         except Exception as error:
             raise ConfigurationError(_explain(error, folders)) from error
@@ -114,23 +119,42 @@ def load(
 
 def imports_modules(file: pathlib.Path) -> bool:
     """Whether a gin file imports Python modules, which may register more names."""
-    return re.search(r"^\s*(import|from)\s", file.read_text(), re.MULTILINE) is not None
+    return re.search(r"^\s*(import|from)\s", text_of(file), re.MULTILINE) is not None
 
 
 @contextlib.contextmanager
-def _from_files_alone() -> Iterator[None]:
-    """Keeps gin from looking for files among Python's packages.
+def _reading_files() -> Iterator[None]:
+    """Has gin read files as UTF-8, whatever the locale, and look for them in folders alone.
 
-    It would mistake a folder `models` in the current folder for a package, fail on one
-    without `__init__.py`, and log an error for each place without the file.
+    Among Python's packages it would mistake a folder `models` in the current folder for one, fail
+    on one without `__init__.py`, and log an error for each place without the file.
     """
     readers = gin.config._FILE_READERS
     kept = list(readers)
-    readers[:] = [one for one in kept if one[0] is not gin.resource_reader.system_path_reader]
+    readers[:] = [(_open, os.path.isfile)]
     try:
         yield
     finally:
         readers[:] = kept
+
+
+def _open(path: str) -> io.StringIO:
+    """Opens a gin file.
+
+    Raises:
+      ConfigurationError: it is not UTF-8.
+    """
+    content = pathlib.Path(path).read_bytes()
+    try:
+        file = io.StringIO(content.decode("utf-8-sig"), newline=None)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(
+            f"{short(pathlib.Path(path))}:{line}: byte {content[error.start]:#04x} is not UTF-8: "
+            "save the file as UTF-8"
+        ) from None
+    setattr(file, "name", path)  # noqa: B010 -- gin names it in messages
+    return file
 
 
 def _literal(value: str) -> str:
@@ -156,7 +180,7 @@ def _check_macros(
     for name in sorted(bound):
         follow(name, config[name, "gin.macro"].get("value"))
     # A binding that replaces a macro's use leaves the macro unused, which is no mistake.
-    written = {name for file in files for name in re.findall(r"%([\w./]+)", file.read_text())}
+    written = {name for file in files for name in re.findall(r"%([\w./]+)", text_of(file))}
     for name in sorted(bound - used - written):
         near = nearest(name, used)
         place = where_set(name, files, bindings)
@@ -165,7 +189,7 @@ def _check_macros(
     for name in missing:
         close = difflib.get_close_matches(name, bound, n=1, cutoff=0.8)
         if close:
-            place = _where_used(name, files, bindings)
+            place = where_used(name, files, bindings)
             raise ConfigurationError(f"{place}: nothing sets %{name}; did you mean %{close[0]}?")
     if unset is not None:
         unset += missing
@@ -186,12 +210,12 @@ def _check_scopes(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) ->
         for scope in reference.scopes
     }
     for file in files:  # replacing a reference leaves its scope unused, which is no mistake
-        for path in re.findall(r"@([\w./]+)/", file.read_text()):
+        for path in re.findall(r"@([\w./]+)/", text_of(file)):
             entered.update(path.split("/"))
     for path, selector in gin.config._CONFIG:
         unknown = [scope for scope in path.split("/") if scope and scope not in entered]
         if unknown and selector != "gin.macro":
-            place = _where(f"{path}/…", rf"{re.escape(path)}/", files, bindings)
+            place = where_scoped(path, files, bindings)
             near = nearest(unknown[0], entered)
             raise ConfigurationError(
                 f"{place}: nothing is configured in scope {unknown[0]!r}{near}"
@@ -213,58 +237,13 @@ def _files_read(parsed: Any, folders: Sequence[str]) -> list[pathlib.Path]:
     return [path, *included] if path else included
 
 
-def where_set(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """Where a macro or parameter was given its value, as the user typed it.
-
-    Args:
-      name: `TRAIN_STEPS`, `train.log_every`.
-      files: the files that were read.
-      bindings: flag bindings, which are applied after the files.
-
-    Returns:
-      `--gin.NAME`, or `NAME in FILE:LINE`.
-    """
-    return _where(name, rf"{re.escape(name)}\s*=", files, bindings)
-
-
-def _where(name: str, line: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """Where a name is set: the flag, or the file and line that match the pattern.
-
-    If several files match, the first counts: a file's own settings override those of the files that
-    it includes, and these come later in the list.
-    """
-    flags = [f"--gin.{flag}" for flag in bindings if re.match(line, f"{flag}=")]
-    if flags:
-        return flags[-1]
-    for file in files:
-        found = [
-            number
-            for number, text in enumerate(file.read_text().splitlines(), 1)
-            if re.match(line, text)
-        ]
-        if found:
-            return f"{name} in {_short(file)}:{found[-1]}"
-    return name
-
-
-def _where_used(name: str, files: Iterable[pathlib.Path], bindings: Mapping[str, str]) -> str:
-    """Where a macro is used: the flag, or file and line."""
-    pattern = rf"%{re.escape(name)}(?![\w./])"
-    for flag, value in bindings.items():
-        if re.search(pattern, value):
-            return f"--gin.{flag}"
-    for file in files:
-        for number, text in enumerate(file.read_text().splitlines(), 1):
-            if re.search(pattern, text.partition("#")[0]):
-                return f"{_short(file)}:{number}"
-    return f"%{name}"
-
-
 def _explain(error: Exception, folders: Sequence[str]) -> str:
     """Gin's message, which may have many lines, as one line with the nearest known name."""
     message = str(error)
+    if isinstance(error, ConfigurationError):
+        return message.splitlines()[0]
     place = re.search(r'In file "([^"]+)", line (\d+)', message)
-    prefix = f"{_short(pathlib.Path(place[1]))}:{place[2]}: " if place else ""
+    prefix = f"{short(pathlib.Path(place[1]))}:{place[2]}: " if place else ""
     if missing := re.search(r"Unable to open file: (.+?)\. Searched config paths", message):
         return prefix + _no_file(missing[1], folders)
     if unknown := re.search(
@@ -285,14 +264,10 @@ def _no_file(file: str, folders: Sequence[str]) -> str:
     found: dict[str, str] = {}
     for folder in map(pathlib.Path, folders):
         for path in sorted([*folder.glob("*.gin"), *folder.glob("gin_configs/**/*.gin")]):
-            found.setdefault(path.name, _short(path))
+            found.setdefault(path.name, short(path))
     close = difflib.get_close_matches(pathlib.Path(file).name, found, n=1, cutoff=0.85)
     near = f"; did you mean {found[close[0]]}?" if close else ""
     return f"there is no gin file {file!r}{near}"
-
-
-def _short(path: pathlib.Path) -> str:
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def unknown_parameter(configurable: str, parameter: str) -> str:
@@ -342,6 +317,7 @@ def one_line(
 
     Raises:
       ConfigurationError: instead of ValueError, TypeError and file errors.
+      StorageError: a bucket could not be used, which may pass.
     """
     try:
         yield
@@ -353,6 +329,8 @@ def one_line(
         if refused:
             raise ConfigurationError(unknown_parameter(refused[1], refused[2])) from error
         first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
+        if isinstance(error, StorageError):
+            raise StorageError(first) from error
         raise ConfigurationError(_as_typed(first, files, bindings or {})) from error
 
 

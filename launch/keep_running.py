@@ -7,13 +7,14 @@ restarting the command is enough. Its exit status decides whether it is restarte
 
   0             done: not restarted, and nothing is printed
   1, 2          refused or failed for a reason that a restart does not change: not restarted
-  130           stopped by Ctrl-C: not restarted
+  130           ended at once by a second Ctrl-C: not restarted
   75            another process of the run was told to stop, and all have saved: restarted
   all others    the other processes or a bucket were unreachable (69), an error of the program
                 (70), a signal (out of memory, a watchdog, a lost host): restarted, until it has
                 failed --tries times in a row without adding a checkpoint
 
-SIGTERM is passed on to the training process, which saves and ends; it is not restarted then.
+After SIGTERM, which is passed on, and after Ctrl-C, the training process saves and ends, and is not
+restarted.
 
 exit status: the last one of the training process, 128 + n after signal n; 2 for wrong usage.
 """
@@ -49,7 +50,7 @@ class Training:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         signal.signal(signal.SIGTERM, self._stop)
-        # The terminal also sends Ctrl-C to the training process, which handles it.
+        # The terminal also sends Ctrl-C to the training process, which saves and ends.
         signal.signal(signal.SIGINT, self._interrupted)
 
     def run(self) -> int:
@@ -85,8 +86,7 @@ class Training:
             self._process.terminate()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        if self._process is None:  # between two starts
-            self.told_to_stop = True
+        self.told_to_stop = True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Builds the steps that planning compiles from gin files, without data or models if possible."""
 
 import dataclasses
+import inspect
 import pathlib
 from typing import Any
 
@@ -97,12 +98,12 @@ def planned_run(
     partitioner = Partitioner(_mesh(topology))
     for axis, size in (("data", 1), ("fsdp", -1), ("model", 1)):
         gin.bind_parameter(f"partitioner.{axis}", size)  # for what is built on this machine
-    made_by = gin.query_parameter("Transformer.config").selector.rpartition(".")[2]
-    if made_by == "model_config" and _setting("model_config.folder") is None:
+    architecture = _reference("Transformer.config")
+    if _kind(architecture) == "model_config" and _parameter(architecture, "folder") is None:
         raise ValueError("model_config.folder = None: the architecture is read from this folder")
     if sampling is not None:
         return _sampled(partitioner, sampling)
-    learner = gin.query_parameter("Run.learner").selector.rpartition(".")[2]
+    learner = _kind(_reference("Run.learner"))
     if learner in ("SupervisedLearner", "RewardLearner"):
         return _of_shapes(partitioner)
     if learner == "PPOLearner":
@@ -118,8 +119,7 @@ def set_remat(every: int) -> None:
     Args:
       every: `TransformerConfig.remat_every`.
     """
-    made_by = gin.query_parameter("Transformer.config").selector
-    gin.bind_parameter(f"{made_by}.remat_every", every)
+    gin.bind_parameter(f"{_reference('Transformer.config').scoped_selector}.remat_every", every)
 
 
 def model_of(gin_file: str) -> TransformerConfig:
@@ -154,13 +154,13 @@ def _architecture() -> TransformerConfig:
 
 def _of_shapes(partitioner: Partitioner) -> PlannedRun:
     if not _is_folder("INITIAL_CHECKPOINT"):  # its values don't matter; its architecture may
-        made_by = gin.query_parameter("Run.initialisation").selector
-        gin.bind_parameter(f"{made_by}.folder", None)
+        made_by = _reference("Run.initialisation")
+        gin.bind_parameter(f"{made_by.scoped_selector}.folder", None)
     learner = _made("Run.learner")
     initialisation = _made("Run.initialisation")
     config = learner.transformer.config
     if isinstance(learner, RewardLearner):
-        rows, length = (_count(f"ComparisonInput.{name}") for name in ("batch_size", "length"))
+        rows, length = (_count(name) for name in ("batch_size", "length"))
         shapes = {
             "tokens": ((rows, 2, length), jnp.int32),
             "lengths": ((rows, 2), jnp.int32),
@@ -172,7 +172,7 @@ def _of_shapes(partitioner: Partitioner) -> PlannedRun:
         needed = config.training_flops(2 * rows, length)
     else:
         assert isinstance(learner, SupervisedLearner)
-        rows, length = (_count(f"Input.{name}") for name in ("batch_size", "length"))
+        rows, length = (_count(name) for name in ("batch_size", "length"))
         names = ("tokens", "targets", "positions", "segments")
         shapes = dict.fromkeys(names, ((rows, length), jnp.int32))
         shapes["weights"] = ((rows, length), jnp.float32)
@@ -225,7 +225,7 @@ def _actor_critic(partitioner: Partitioner, reward_model: TransformerConfig | No
     config = _architecture()
     judge = _judge(reward_model)
     names = ("batch_size", "prompt_length", "question_length", "max_tokens")
-    prompts, length, question, tokens = (_count(f"RolloutInput.{name}") for name in names)
+    prompts, length, question, tokens = (_count(name) for name in names)
     refuse_uneven(partitioner, prompts)
     samples = _setting("rollout_plan.samples_per_prompt") or 1
     drawn = SamplingSettings(tokens)
@@ -235,9 +235,8 @@ def _actor_critic(partitioner: Partitioner, reward_model: TransformerConfig | No
     rewards = Rewards(judge) if penalty is None else Rewards(judge, penalty)
     gin.bind_parameter("A2CLearner.rewards", rewards)
     learner = _made("Run.learner")
-    fraction = _setting("actor_critic_initialisation.frozen_fraction")
-    frozen = count_frozen(config, fraction)
-    quotes = _setting("RolloutInput.quotes")
+    frozen = _frozen(config)
+    quotes = _parameter(_reference("Run.input"), "quotes")
     if quotes is None:
         raise ValueError("QUOTES = None: without models, only constrained samples can be planned")
     settings = quotes if isinstance(quotes, QuoteSettings) else quotes.scoped_configurable_fn()
@@ -294,7 +293,7 @@ def _ppo(partitioner: Partitioner, reward_model: TransformerConfig | None) -> Pl
         name: _rows(partitioner, jax.ShapeDtypeStruct((rows, *part.shape[1:]), part.dtype))
         for name, part in experience.items()
     }
-    frozen = count_frozen(config, _setting("actor_critic_initialisation.frozen_fraction"))
+    frozen = _frozen(config)
     program = Program(learner, _Shapes(learner, frozen, judge), partitioner)
     needed = ppo_flops(learner, frozen, rows, trained, length, rollout.chunk)
     return PlannedRun(update_step(program, batch, needed), config.parameters)
@@ -372,7 +371,34 @@ def _rows(partitioner: Partitioner, array: Any) -> jax.ShapeDtypeStruct:
 
 def _made(parameter: str) -> Any:
     """The object that the configuration's reference builds."""
-    return gin.query_parameter(parameter).scoped_configurable_fn()
+    return _reference(parameter).scoped_configurable_fn()
+
+
+def _reference(parameter: str) -> Any:
+    """What gin builds as a parameter's value, with macros followed.
+
+    Raises:
+      ValueError: the parameter is not set, or to something else.
+    """
+    value = _setting(parameter)
+    if not isinstance(value, gin.config.ConfigurableReference):
+        raise ValueError(f"{parameter} = {value!r}: must be a part that gin builds, @…()")
+    return value
+
+
+def _kind(reference: Any) -> str:
+    """The name of what a reference builds, without module and scopes."""
+    return str(reference.selector.rpartition(".")[2])
+
+
+def _parameter(reference: Any, name: str) -> Any:
+    """A parameter's value in the scopes that a reference enters; None if nothing sets it."""
+    scopes = list(reference.scopes)
+    while True:
+        value = _setting("/".join([*scopes, f"{reference.selector}.{name}"]))
+        if value is not None or not scopes:
+            return value
+        scopes.pop()
 
 
 def _setting(parameter: str) -> Any:
@@ -384,16 +410,26 @@ def _setting(parameter: str) -> Any:
     return gin_files.follow(parameter, value)[1]
 
 
-def _count(parameter: str) -> int:
-    """A parameter's value, which the batch's own class would check if there were data.
+def _count(name: str) -> int:
+    """A number of the run's input, which its class would check if there were data.
 
     Raises:
       ValueError: it is not a number of at least 1.
     """
-    value = _setting(parameter)
+    source = _reference("Run.input")
+    value = _parameter(source, name)
     if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{parameter} = {value!r}: must be at least 1")
+        raise ValueError(f"{_kind(source)}.{name} = {value!r}: must be at least 1")
     return value
+
+
+def _frozen(config: TransformerConfig) -> int:
+    """The number of a policy's layers that are not trained."""
+    fraction = _parameter(_reference("Run.initialisation"), "frozen_fraction")
+    if fraction is None:
+        function = configuration.actor_critic_initialisation
+        fraction = inspect.signature(function).parameters["frozen_fraction"].default
+    return count_frozen(config, fraction)
 
 
 def _macro(name: str) -> Any:

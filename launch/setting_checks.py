@@ -1,7 +1,6 @@
 """Refuses wrong settings before loading anything that takes longer than reading them."""
 
 import pathlib
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,23 +8,8 @@ from typing import Any
 import gin
 import gin_files
 import setting_names
+from setting_kinds import wanted_instead
 from setting_names import Setting
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "str": (str,),
-    "None": (type(None),),
-    "tuple": (tuple, list),
-    "Sequence": (tuple, list),
-    "Mapping": (dict,),
-}
-_WORDS = {
-    "int": "a whole number", "float": "a number", "bool": "True or False", "str": "text",
-    "tuple": "a tuple", "Sequence": "a tuple", "Mapping": "a dictionary",
-}  # fmt: skip
-_OR = re.compile(r"\|(?![^\[]*\])")  # outside brackets
 
 
 def check(
@@ -71,30 +55,15 @@ def _values() -> list[tuple[str, str, str, Any]]:
 def _check_kinds(
     settings: Mapping[str, Setting], files: Sequence[pathlib.Path], bindings: Mapping[str, str]
 ) -> None:
-    """Raises for a value of the wrong type, such as text for a number, or a number for a part that
-    gin has to build, if the source gives types."""
+    """Raises for a value of the wrong kind: text for a number, a number for a part that gin has to
+    build, or another part; if the source gives types."""
     for typed, name, parameter, value in _values():
-        setting = settings[name]
-        annotation = setting.parameters[parameter]
-        kinds = [kind.partition("[")[0].strip() for kind in _OR.split(annotation)]
-        if _is_made(value) or not all(kind in _KINDS or kind in setting.built for kind in kinds):
-            continue
-        allowed = tuple(each for kind in kinds for each in _KINDS.get(kind, ()))
-        if isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool)):
-            continue
-        wanted = " or ".join(
-            _WORDS.get(kind, kind) if kind in _KINDS else _reference(kind, settings)
-            for kind in kinds
-        )
-        place = gin_files.where_set(typed, files, bindings)
-        raise gin_files.ConfigurationError(
-            f"{place} = {value!r}: must be {wanted} ({name}.{parameter})"
-        )
-
-
-def _reference(kind: str, settings: Mapping[str, Setting]) -> str:
-    """How one types a part of a kind."""
-    return f"@{kind}()" if kind in settings else f"@…() that yields {kind}"
+        wanted = wanted_instead(value, parameter, settings[name], settings)
+        if wanted is not None:
+            place = gin_files.where_set(typed, files, bindings)
+            raise gin_files.ConfigurationError(
+                f"{place} = {value!r}: must be {wanted} ({name}.{parameter})"
+            )
 
 
 def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:
@@ -125,8 +94,3 @@ def _makes_task(name: str, parameter: str) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
-
-
-def _is_made(value: Any) -> bool:
-    """Whether gin builds the value when it is used."""
-    return isinstance(value, gin.config.ConfigurableReference)

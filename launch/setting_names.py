@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import gin
 from gin import selector_map
@@ -42,9 +42,17 @@ class Setting:
     source: "tuple[_Module, Definition]" = dataclasses.field(repr=False, compare=False)
 
     @functools.cached_property
-    def built(self) -> set[str]:
+    def parts(self) -> "dict[str, Part]":
         """Names in the annotations that no literal can stand for: our classes, and functions."""
-        return _built(*self.source)
+        return _parts(*self.source)
+
+    @functools.cached_property
+    def result(self) -> "tuple[str, dict[str, Part]]":
+        """What it makes, as an annotation, "" if its source does not say; and the parts in that."""
+        place, node = self.source
+        if isinstance(node, ast.ClassDef):
+            return node.name, {node.name: self.source}
+        return _text(node.returns), _named(place, [node.returns])
 
 
 class _Module:
@@ -67,6 +75,10 @@ class _Module:
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     self.imports[alias.asname or alias.name] = node.module, alias.name
+
+
+# Where a class is defined; None for a type of functions, such as `Schedule`.
+Part = tuple[_Module, Definition] | None
 
 
 @functools.cache
@@ -132,28 +144,60 @@ def _parameters(place: _Module, node: Definition) -> tuple[dict[str, str], bool]
     return found, False
 
 
-def _built(place: _Module, node: Definition) -> set[str]:
-    """Names in a definition's and its bases' annotations of our classes, and of functions."""
-    annotations = [each.annotation for each in ast.walk(node) if isinstance(each, _ANNOTATED)]
-    names = {
-        each.id
-        for annotation in annotations
-        if annotation
-        for each in ast.walk(annotation)
-        if isinstance(each, ast.Name)
-    }
-    found = {name for name in names if name in place.functions or _is_class(place, name)}
+def _parts(place: _Module, node: Definition) -> dict[str, Part]:
+    """Our classes, and functions, in a definition's and its bases' annotations."""
+    found = _named(
+        place, [each.annotation for each in ast.walk(node) if isinstance(each, _ANNOTATED)]
+    )
     others = node.bases if isinstance(node, ast.ClassDef) else [node.returns]
     for other in others:
         resolved = _resolve(place, other) if other else None
         if resolved:
-            found |= _built(*resolved)
+            found = _parts(*resolved) | found
     return found
 
 
-def _is_class(place: _Module, name: str) -> bool:
-    resolved = _defined(place, name)
-    return resolved is not None and isinstance(resolved[1], ast.ClassDef)
+def _named(place: _Module, annotations: Iterable[ast.expr | None]) -> dict[str, Part]:
+    """Our classes, and types of functions, that annotations name."""
+    found: dict[str, Part] = {}
+    for annotation in filter(None, annotations):
+        for each in ast.walk(annotation):
+            if not isinstance(each, ast.Name):
+                continue
+            resolved = _defined(place, each.id)
+            if each.id in place.functions:
+                found[each.id] = None
+            elif resolved and isinstance(resolved[1], ast.ClassDef):
+                found[each.id] = resolved
+    return found
+
+
+def can_be(part: Part, wanted: Part) -> bool:
+    """Whether a class is another one, inherits from it, or has all methods of a protocol."""
+    if part is None or wanted is None:
+        return part is wanted
+    if wanted[1] in (node for _, node in _family(*part)):
+        return True
+    is_protocol = any(_text(base) == "Protocol" for base in getattr(wanted[1], "bases", ()))
+    return is_protocol and _methods(*wanted) <= _methods(*part)
+
+
+def _family(place: _Module, node: Definition) -> "Iterator[tuple[_Module, Definition]]":
+    """A class and those it inherits from."""
+    yield place, node
+    for base in getattr(node, "bases", ()):
+        resolved = _resolve(place, base)
+        if resolved:
+            yield from _family(*resolved)
+
+
+def _methods(place: _Module, node: Definition) -> set[str]:
+    return {
+        inner.name
+        for _, each in _family(place, node)
+        for inner in each.body
+        if isinstance(inner, ast.FunctionDef)
+    }
 
 
 def _text(node: ast.expr | None) -> str:

@@ -1,11 +1,13 @@
 """A run's metrics: one JSON line per step and split, and the same values for TensorBoard."""
 
+import contextlib
 import json
 import math
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -13,11 +15,14 @@ from etils import epath
 from gophercite.storage import is_remote, naming_storage, write_file
 from gophercite.storage.paths import upload
 
+# Splits of lines that are no evaluation set's.
 TRAIN = "train"
+PROFILE = "profile"  # a step's phases, measured during the step
+SAMPLES = "samples"  # rates of sample answers
 
 
 def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's `metrics.jsonl`, in order; each has a whole `step` and a `split`.
+    """The lines of a run's `metrics.jsonl`, in order: whole `step`, `split`, numbers and nulls.
 
     Other lines are left out, such as one that was truncated by a kill.
     """
@@ -30,9 +35,17 @@ def read_metrics(folder: epath.PathLike) -> list[dict[str, Any]]:
             line = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int) and "split" in line:
+        if _is_of_metrics(line):
             lines.append(line)
     return lines
+
+
+def _is_of_metrics(line: object) -> bool:
+    if not isinstance(line, dict):
+        return False
+    values = [value for name, value in line.items() if name != "split"]
+    known = isinstance(line.get("split"), str) and type(line.get("step")) is int
+    return known and all(value is None or type(value) in (int, float) for value in values)
 
 
 class MetricsWriter:
@@ -63,7 +76,9 @@ class MetricsWriter:
         self._enabled = enabled
         if not enabled:
             return
-        from tensorboardX import SummaryWriter  # half a second, which inference saves
+        # half a second, which inference saves
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self._path = epath.Path(folder) / "metrics.jsonl"
         self._local = not is_remote(self._path)
@@ -71,7 +86,7 @@ class MetricsWriter:
             line
             for line in read_metrics(folder)
             if line["step"] < step
-            or (line["step"] == step and (line["split"] == TRAIN or keep_evaluation))
+            or (line["step"] == step and (line["split"] in (TRAIN, PROFILE) or keep_evaluation))
         ]
         self._lines = [json.dumps(line) + "\n" for line in kept]
         self._written = 0
@@ -79,8 +94,15 @@ class MetricsWriter:
         # Event files for a bucket are written to a disk and copied entirely at each flush.
         self._events = None if self._local else tempfile.TemporaryDirectory(prefix="gophercite-")
         events = os.fspath(folder) if self._events is None else self._events.name
-        # TensorBoard drops what earlier files hold from this step on.
-        self._tensorboard = SummaryWriter(events, purge_step=step + 1 if step else 0)
+        # Not tensorboardX's SummaryWriter: it writes in a thread, which a full disk ends, and then
+        # the next metrics wait for ever.
+        with _naming(folder):
+            self._tensorboard = EventsWriter(os.path.join(events, "events"))
+            # TensorBoard drops what earlier files hold from this step on.
+            start = SessionLog(status=SessionLog.START)
+            self._tensorboard.write_event(
+                Event(step=step + 1 if step else 0, wall_time=time.time(), session_log=start)
+            )
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
         """Adds one line.
@@ -94,20 +116,26 @@ class MetricsWriter:
             return
         line = {name: value if math.isfinite(value) else None for name, value in values.items()}
         self._lines.append(json.dumps({"step": step, "split": split, **line}) + "\n")
-        for name, value in values.items():
-            self._tensorboard.add_scalar(name, value, step)
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        with _naming(self._path.parent):
+            for name, value in values.items():
+                event = Event(step=step, wall_time=time.time(), summary=scalar(name, value))
+                self._tensorboard.write_event(event)
 
     def flush(self) -> None:
         """Flushes everything to disk; a step's metrics must be written before its checkpoint."""
         if not self._enabled:
             return
-        self._tensorboard.flush()
+        with _naming(self._path.parent):
+            self._tensorboard.flush()
         if self._events is not None:  # object stores can't append
             for events in pathlib.Path(self._events.name).iterdir():
                 upload(events, self._path.parent / events.name)
             self._rewrite()
             return
-        with open(self._path, "a", encoding="utf-8") as file:
+        with _naming(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.writelines(self._lines[self._written :])
             file.flush()
             os.fsync(file.fileno())
@@ -124,3 +152,14 @@ class MetricsWriter:
     def _rewrite(self) -> None:
         write_file(self._path, "".join(self._lines))
         self._written = len(self._lines)
+
+
+@contextlib.contextmanager
+def _naming(path: epath.PathLike) -> Iterator[None]:
+    """Adds the path to the error of a full disk, which names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error

@@ -6,6 +6,7 @@ least one of its instructions ran: instructions that run concurrently are not co
 """
 
 import collections
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ def profiled(program: jax.stages.Compiled, *arguments: Any) -> tuple[Any, dict[s
     Returns:
       Its result, and seconds by phase, the mean over this process's devices; `other` is time
       outside all phases, `idle` is time in which the device ran nothing between its first and last
-      instruction. Empty if the profiler saw none of the program's instructions.
+      instruction. Empty if the profiler saw none of the program's instructions, or if it is busy:
+      only one profile can be taken at a time, and a client may have asked for one.
     """
     # JAX has no public API for this: `jax.profiler.trace` also writes all events as compressed
     # JSON, which takes several times as long as the step.
@@ -57,10 +59,14 @@ def profiled(program: jax.stages.Compiled, *arguments: Any) -> tuple[Any, dict[s
     options.python_tracer_level = 0  # stack frames for each event would slow down the step
     options.enable_hlo_proto = False  # the program's text is available
     session = _profiler.ProfilerSession(options)
+    profile = None
     try:
         result = jax.block_until_ready(program(*arguments))
     finally:
-        profile = session.stop_and_get_profile_data()  # only one session can run at a time
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # the profiler is busy
+            profile = session.stop_and_get_profile_data()
+    if profile is None:
+        return result, {}
     phases = instruction_phases(program.as_text() or "")
     return result, phase_seconds(_events(profile), phases)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote
 
 from etils import epath
 
@@ -87,7 +88,7 @@ def _markdown(name: str, title: str, sections: Sequence[Section]) -> str:
         parts += [f"{paragraph}\n" for paragraph in section.text]
         parts += [table.markdown() for table in section.tables]
         parts += [
-            f"![{escape_markdown(image.caption)}]({name}_{file}.png)\n"
+            f"![{escape_markdown(image.caption)}]({quote(f'{name}_{file}.png')})\n"
             for file, image in section.images.items()
         ]
         if section.answers:

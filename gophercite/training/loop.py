@@ -26,7 +26,7 @@ from gophercite.model_folders.checkpoint_files import best_step
 from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.models.parameters import Params
 from gophercite.monitoring.goodput import TimeAccount
-from gophercite.monitoring.metrics import MetricsWriter
+from gophercite.monitoring.metrics import PROFILE, SAMPLES, MetricsWriter
 from gophercite.monitoring.phase_times import profiled
 from gophercite.monitoring.progress import Progress
 from gophercite.monitoring.reminders import Reminders
@@ -279,7 +279,7 @@ class _Run:
                     self.watchdog.alive(f"sample answers at step {step}", _PATIENCE)
                     table, rates = self.samples(evaluated_params(self.state), step)
                     write_text(self.folder, {f"samples/step_{step}.md": table})
-                    results["samples"] = dict(rates)
+                    results[SAMPLES] = dict(rates)
                 record(self.writer, self.progress, self.clock, results)
         self.log.resume()
         return results is not None
@@ -316,7 +316,7 @@ class _Run:
             self.log.catch_up()
             (self.state, metrics), seconds = profiled(update, self.state, batch)
             times = {f"time/phase/{name}": value for name, value in seconds.items()}
-            record(self.writer, self.progress, self.clock, {"profile": times})
+            record(self.writer, self.progress, self.clock, {PROFILE: times})
         else:
             self.state, metrics = update(self.state, batch)
         waited = self.feed.take_wait()

@@ -2,7 +2,9 @@
 
 import importlib.metadata
 import json
+import os
 import platform
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,9 +15,10 @@ from etils import epath
 
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import name_leaves
+from gophercite.model_folders.folder import ModelFolderError, read_description
 from gophercite.models.parameters import Params
 from gophercite.monitoring.metrics import TRAIN, read_metrics
-from gophercite.storage import write_file
+from gophercite.storage import is_remote, write_file
 
 CURVES = "curves.png"
 _PACKAGES = (
@@ -31,6 +34,28 @@ _PACKAGES = (
     "sentencepiece",
     "tokenizers",
 )
+
+
+def refuse_model_folder(folder: epath.PathLike) -> None:
+    """Refuses a run in a model's folder, whose `model.json` it would overwrite.
+
+    Args:
+      folder: the run's folder; one in a bucket is not looked at.
+
+    Raises:
+      ValueError: it holds a model.
+    """
+    if is_remote(folder):
+        return
+    try:
+        description = read_description(folder)
+    except ModelFolderError:  # usually because there is nothing
+        return
+    if description.parameters is not None:
+        raise ValueError(
+            f"TrainSettings.model_dir = {os.fspath(folder)!r}: this folder holds a model, which "
+            "the run would overwrite; set MODEL_DIR to a new folder"
+        )
 
 
 def versions() -> dict[str, Any]:
@@ -162,11 +187,14 @@ def report(
             _row([str(line["step"]), *[_number(line.get(name)) for name in names]])
             for line in of_split
         ]
-    samples = sorted(
-        (folder / "samples").glob("step_*.md"), key=lambda path: int(path.stem.split("_")[1])
-    )
+    samples = {
+        int(name[1]): path
+        for path in (folder / "samples").glob("step_*.md")
+        if (name := re.fullmatch(r"step_(\d+)\.md", path.name))  # not a copy of a user's
+    }
     if samples:
-        lines += ["", "## Sample answers", "", samples[-1].read_text().strip()]
+        newest = samples[max(samples)].read_text(encoding="utf-8")
+        lines += ["", "## Sample answers", "", newest.strip()]
     return "\n".join(lines) + "\n"
 
 

@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Collection
 from typing import Literal
 
+from gophercite.monitoring.metrics import PROFILE, SAMPLES, TRAIN
 from gophercite.storage.paths import is_storage
 from gophercite.training.early_stopping import EarlyStopping
+
+_TAKEN = {TRAIN, PROFILE, SAMPLES}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +19,7 @@ class TrainSettings:
       model_dir: the run's folder, created if missing; a run that finds checkpoints there resumes.
       total_steps: total number of updates.
       batch_size: number of rows in a global batch.
-      seed: seed of parameters and of every draw in training; the input has its own.
+      seed: seed of parameters and of every draw in training, below 2**32; the input has its own.
       log_every: number of steps between lines of metrics.
       evaluate_every: number of steps between evaluations; also evaluates before the first step and
         after the last.
@@ -67,6 +70,11 @@ class TrainSettings:
                 f"TrainSettings.model_dir = {self.model_dir!r}: must be a folder on this machine "
                 "or gs://BUCKET/NAME"
             )
+        if self.model_dir.startswith("~"):
+            raise ValueError(
+                f"TrainSettings.model_dir = {self.model_dir!r}: the shell did not expand ~; write "
+                "$HOME instead"
+            )
         counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
         least = dict.fromkeys([*counts, "keep_newest"], 1) | {"keep_best": 0}
         if self.profile_step is not None:
@@ -77,6 +85,10 @@ class TrainSettings:
                 raise ValueError(
                     f"TrainSettings.{name} = {value!r}: must be a whole number, at least {lowest}"
                 )
+        if not (type(self.seed) is int and 0 <= self.seed < 2**32):  # JAX would drop other bits
+            raise ValueError(
+                f"TrainSettings.seed = {self.seed!r}: must be a whole number, 0 to {2**32 - 1}"
+            )
         port = self.profiler_port
         if port is not None and not (type(port) is int and 0 < port < 2**16):
             raise ValueError(f"TrainSettings.profiler_port = {port!r}: must be 1 to 65535, or None")
@@ -124,8 +136,14 @@ def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -
       evaluations: names of the sets.
 
     Raises:
-      ValueError: a name is not "eval/SET/METRIC" with one of the sets.
+      ValueError: a name is not "eval/SET/METRIC" with one of the sets, or a set has the name of
+        other metrics of a run.
     """
+    for taken in _TAKEN & set(evaluations):
+        raise ValueError(
+            f"an evaluation set is named {taken!r}, as other metrics of a run are: give it another "
+            "name"
+        )
     named = [("best_metric", settings.best_metric)] if settings.best_metric else []
     if settings.early_stopping:
         rule = settings.early_stopping

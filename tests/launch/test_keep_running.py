@@ -27,7 +27,8 @@ step, ending = endings[number]
 if step:
     (folder / "checkpoints" / str(step)).mkdir(parents=True, exist_ok=True)
 if ending == "wait":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(75))
     (plan.parent / "waiting").touch()
     time.sleep(60)
 if ending < 0:
@@ -46,7 +47,9 @@ class Loop:
         run = folder / "run"
         child = [sys.executable, "-c", CHILD, str(plan), str(run), f"--gin.MODEL_DIR={run}"]
         command = [sys.executable, keep_running.__file__, "--wait=0", *flags, "--", *child]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
 
     def finish(self) -> tuple[int, list[str], int]:
         """Its exit status, what it said, and how often it started a child."""
@@ -193,3 +196,11 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert [keep_running.pause_before(failures, 5) for failures in range(4)] == [5, 5, 10, 20]
     assert keep_running.pause_before(100_000, 5) == keep_running.LONGEST_WAIT
     assert keep_running.pause_before(100_000, 0) == 0
+
+
+def test_ctrl_c_saves_and_ends_it(tmp_path: pathlib.Path) -> None:
+    """The terminal sends it to both; the training saves, and its status alone says that."""
+    loop = Loop(tmp_path, [(0, "wait"), (0, 0)])
+    loop.until("waiting")
+    os.killpg(loop.process.pid, signal.SIGINT)
+    assert loop.finish() == (75, [], 1)

@@ -5,6 +5,8 @@ import pathlib
 import gin_files
 import pytest
 import setting_checks
+import setting_names
+from setting_kinds import wanted_instead
 
 CONFIGS = gin_files.ROOT / "gin_configs"
 FILES = ["gin_configs/sft_sample_world.gin"]
@@ -58,3 +60,48 @@ def test_a_macro_s_line_is_named(tmp_path: pathlib.Path) -> None:
         setting_checks.check([str(file)], {"MODEL_DIR": "a"})
     wanted = f"PART in {file}:2 = 3: must be @Answers() or None (Run.answers)"
     assert str(refused.value) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("Run.learner", "@adam()", "@…() that yields Learner"),
+        ("Run.initialisation", "@partitioner()", "@…() that yields Initialisation"),
+        ("Run.input", "@Transformer()", "@…() that yields TaskInput or @BrowsingInput()"),
+        ("Run.settings", "@Transformer()", "@…() that yields TrainSettings"),
+        ("Run.answers", "@train()", "@Answers() or None"),
+        ("Transformer.config", "@LoRA()", "@TransformerConfig()"),
+        ("SupervisedLearner.schedule", "@adam()", "@…() that yields Schedule"),
+        ("Input.length", "@adam()", "a whole number"),
+        ("Run.learner", "@SupervisedLearner", "@SupervisedLearner(), with parentheses"),
+        (
+            "SupervisedLearner.schedule",
+            "@constant_schedule",
+            "@constant_schedule(), with parentheses",
+        ),
+        (
+            "Run.evaluations",
+            "{'validation': @adam()}",
+            "a dictionary, each value @…() that yields TaskInput or @BrowsingInput()",
+        ),
+        ("train.early_stopping", "[@EarlyStopping()]", "@EarlyStopping() or None"),
+        ("EarlyStopping.limits", "{'eval/a/kl': 'ten'}", "a dictionary, each value a number"),
+    ],
+)
+def test_a_part_of_another_kind_is_refused(name: str, value: str, wanted: str) -> None:
+    """A class, what inherits from it, or what has its protocol's methods; built, with brackets."""
+    with pytest.raises(gin_files.ConfigurationError) as refused:
+        setting_checks.check(FILES, {"MODEL_DIR": "a", name: value})
+    assert str(refused.value) == f"--gin.{name} = {value}: must be {wanted} ({name})"
+
+
+def test_the_parts_of_every_run_are_of_the_right_kinds() -> None:
+    runs = [file for file in CONFIGS.glob("*.gin") if "launch/train.py" in file.read_text("utf-8")]
+    assert len(runs) > 30
+    for file in runs:
+        with setting_names.names_only() as settings:
+            unset: list[str] = []
+            gin_files.load([str(file)], {}, unset=unset)
+            for typed, name, parameter, value in setting_checks._values():
+                wanted = wanted_instead(value, parameter, settings[name], settings)
+                assert wanted is None or value is None, (file.name, typed, wanted)

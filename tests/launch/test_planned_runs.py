@@ -213,3 +213,23 @@ def test_what_cannot_be_planned_is_named() -> None:
     load("a2c_sample_world", **SMALL, **{"QUOTES": "None"})
     with pytest.raises(ValueError, match="QUOTES = None: without models"):
         planned_runs.planned_run(topology("cpu-4"))
+
+
+def test_a_plan_has_the_batch_of_the_runs_own_input() -> None:
+    """Also if its scope sets it, and if a macro names the part."""
+    others = ("A2C", "REWARD_MODEL")
+    tiny = {name: value for name, value in SMALL.items() if not name.startswith(others)}
+    slice_ = topology("cpu-4")
+    load("sft_sample_world", **tiny | {"BATCH_SIZE": "8", "LENGTH": "64"})
+    expected = planned_runs.planned_run(slice_).step.batch
+    ways: list[dict[str, str]] = [
+        {"train/Input.batch_size": "8", "train/Input.length": "64"},
+        {"BATCH_SIZE": "8", "LENGTH": "64", "Run.learner": "%LEARNER", "Run.input": "%INPUT",
+         "LEARNER": "@SupervisedLearner()", "INPUT": "@train/Input()"},
+    ]  # fmt: skip
+    for given in ways:
+        load("sft_sample_world", **tiny | given)
+        assert planned_runs.planned_run(slice_).step.batch == expected
+    load("sft_sample_world", **tiny, **{"Run.learner": "3"})
+    with pytest.raises(ValueError, match=r"^Run\.learner = 3: must be a part"):
+        planned_runs.planned_run(slice_)

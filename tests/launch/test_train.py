@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,11 +25,13 @@ import setting_names
 import train
 from tiny_runs import TINY
 
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER
 from gophercite import interruption
 from gophercite.cli import processes
 from gophercite.model_folders.folder import load_model
 from gophercite.models.config import TransformerConfig
 from gophercite.monitoring.metrics import read_metrics
+from gophercite.storage import StorageError
 from tests.long_forms import LONG
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +111,10 @@ WRONG_VALUES = {
         arguments(PRETRAIN, MODEL_DIR="x", TRAIN_STEPS="0"),
         "--gin.TRAIN_STEPS = 0: must be a whole number, at least 1 (TrainSettings.total_steps)",
     ),
+    "a seed that is taken for another": (  # the random keys of 2**32 and of 0 are the same
+        arguments(PRETRAIN, MODEL_DIR="x", SEED="4294967296"),
+        "--gin.SEED = 4294967296: must be a whole number, 0 to 4294967295 (TrainSettings.seed)",
+    ),
     "no checkpoint to keep": (
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.keep_newest": "0"}),
         "--gin.train.keep_newest = 0: must be a whole number, at least 1 (TrainSettings.keep",
@@ -131,6 +138,20 @@ WRONG_VALUES = {
     "a vocabulary that does not fit": (
         arguments(PRETRAIN, **{"MODEL_DIR": "x", "TransformerConfig.vocab_size": "100"}),
         "has a vocabulary of 2048 tokens, but the model has 100",
+    ),
+    "a batch size that the input does not have": (
+        arguments(PRETRAIN, **{"MODEL_DIR": "x", "train.batch_size": "32"}),
+        "--gin.train.batch_size = 32: the input's batches have 16 rows; set both by BATCH_SIZE",
+    ),
+    "a home that the shell did not put in": (
+        arguments(PRETRAIN, MODEL_DIR="~/runs/x"),
+        "--gin.MODEL_DIR = '~/runs/x': the shell did not expand ~; write $HOME instead",
+    ),
+    "a set with a name of the run's own": (
+        arguments(
+            PRETRAIN, **{"MODEL_DIR": "x", "Run.evaluations": "{'train': @validation/Input()}"}
+        ),
+        "an evaluation set is named 'train', as other metrics of a run are: give it another name",
     ),
     "a batch that the mesh can't cut": (
         arguments(PRETRAIN, MODEL_DIR="x", BATCH_SIZE="12"),
@@ -313,6 +334,33 @@ def test_a_metric_that_evaluations_don_t_report_is_answered_in_one_line(tmp_path
     assert line == f"{named} report eval/validation/accuracy, eval/validation/loss, " + (
         "eval/validation/perplexity"
     )
+
+
+def test_a_run_does_not_overwrite_a_model(tmp_path):
+    """`MODEL_DIR` is a name that one may take for the folder of the model to start from."""
+    shutil.copytree(VOCABULARY_FOLDER.parent, tmp_path / "model")
+    folder = str(tmp_path / "model")
+    gin_files.load([PRETRAIN], {**TINY, "MODEL_DIR": folder, "INITIAL_CHECKPOINT": "None"})
+    with gin_files.one_line(), pytest.raises(ValueError, match="this folder holds a model, which "):
+        configuration.build()
+
+
+def test_a_bucket_that_does_not_answer_may_do_so_later():
+    """What gin builds reads models; a launcher tries again what is no fault of the settings."""
+
+    def unreachable() -> NoReturn:
+        raise StorageError("gs://b/x: the bucket can't be used: timeout\nmore")
+
+    with pytest.raises(StorageError) as raised, gin_files.one_line():
+        unreachable()
+    assert str(raised.value) == "gs://b/x: the bucket can't be used: timeout"
+
+
+def test_the_sets_of_a_run_may_be_named_by_a_macro():
+    gin_files.load([PRETRAIN], {
+        "MODEL_DIR": "x", "SETS": "{'held_out': @validation/Input()}", "Run.evaluations": "%SETS",
+    })  # fmt: skip
+    assert [each.split for each in configuration.inputs()] == ["train", "validation"]
 
 
 def test_a_dry_run_shows_batch_parameters_and_memory():

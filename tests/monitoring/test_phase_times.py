@@ -1,5 +1,7 @@
 """What the phases of a step take: found in a compiled program, and timed by the real profiler."""
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,6 +81,17 @@ def test_a_profiled_step_is_a_step_and_its_phases_take_time(step: jax.stages.Com
     }  # fmt: skip
     assert seconds["sampling"] > 0
     assert seconds["policy"] > 0
+
+
+def test_a_step_goes_on_without_a_profile_while_another_is_taken(
+    step: jax.stages.Compiled, tmp_path: pathlib.Path
+) -> None:
+    """TensorBoard may ask for a trace at any time."""
+    values = np.zeros((WIDTH, WIDTH), np.float32)
+    with jax.profiler.trace(str(tmp_path)):
+        found, seconds = profiled(step, values, values)
+    jax.tree.map(np.testing.assert_array_equal, found, step(values, values))
+    assert seconds == {}
 
 
 SPANS = st.lists(

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import venv
 import zipfile
+from collections.abc import Iterator, Mapping
 
 import nbformat
 import pip
@@ -64,6 +65,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder / "bin" / "python"
 
 
+@pytest.fixture(autouse=True)
+def nothing_stays(python: pathlib.Path) -> Iterator[None]:
+    yield
+    if list(python.parents[1].glob("lib/python*/site-packages/gophercite*")):
+        remove = ("-m", "pip", "uninstall", "--quiet", "--yes", "gophercite")
+        subprocess.run([python, *remove], check=True)
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("drive") / "gophercite"
@@ -71,21 +80,28 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def _write(folder: pathlib.Path) -> None:
-    for name, text in FILES.items():
+def _write(folder: pathlib.Path, files: Mapping[str, str] = FILES) -> None:
+    for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
+def _commit(folder: pathlib.Path, files: Mapping[str, str]) -> None:
+    _write(folder, files)
+    git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(folder))
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "All"]):
+        subprocess.run([*git, *command], check=True)
+
+
 def run(
-    python: pathlib.Path, code: str, folder: pathlib.Path
+    python: pathlib.Path, code: str, folder: pathlib.Path, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return subprocess.run(
         [python, "-c", code],
         cwd=folder,
-        env=kept | {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1"},
+        env=kept | {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1"} | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -118,7 +134,6 @@ def test_a_source_that_is_not_there_stops_it(
 
 
 SHOW = "\nimport gophercite\nprint(gophercite.__version__, gophercite.__file__)"
-REMOVE = ("-m", "pip", "uninstall", "--quiet", "--yes", "gophercite")
 
 
 @pytest.mark.parametrize("kind", ["folder", "address", "wheel"])
@@ -134,15 +149,66 @@ def test_what_can_be_installed_is(
             wheel.writestr("gophercite-9.9.dist-info/WHEEL", WHEEL)
             wheel.writestr("gophercite-9.9.dist-info/RECORD", "")
     if kind == "address":
-        git = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(tmp_path))
-        subprocess.run([*git, "init", "--quiet", "origin"], check=True)
-        _write(tmp_path / "origin")
-        subprocess.run([*git, "-C", "origin", "add", "."], check=True)
-        subprocess.run([*git, "-C", "origin", "commit", "--quiet", "-m", "All"], check=True)
+        _write(tmp_path / "gophercite-source", {"README.md": "of an address with a mistake\n"})
+        _commit(tmp_path / "origin", FILES)
         source = (tmp_path / "origin").as_uri()
     done = run(python, first_cell(NOTEBOOKS[0], source) + SHOW, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("9.9 ")
     if kind == "address":
         assert "gophercite-source" in done.stdout
-    subprocess.run([python, *REMOVE], check=True)
+    if kind == "wheel":  # installed: files of packages can't be opened in a wheel
+        assert ".whl" not in done.stdout
+
+
+def test_the_source_is_found_after_a_restart_and_the_cell_then_does_nothing(
+    python: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A wheel's copy would lack the launch folder and the results beside it, that cells use."""
+    source = tmp_path / "drive" / "gophercite"
+    _write(source)
+    code = first_cell(NOTEBOOKS[0], source)
+    shown = f"9.9 {source / 'gophercite' / '__init__.py'}\n"
+    assert run(python, code + SHOW, tmp_path).stdout == shown
+    (source / "build.py").unlink()  # nothing can be installed from here on
+    for again in (code + SHOW, code + "\n" + code + SHOW, SHOW):
+        done = run(python, again, tmp_path)
+        assert (done.stdout, done.stderr) == (shown, "")
+
+
+def test_a_clone_in_the_notebooks_folder_is_not_taken_for_what_is_installed(
+    python: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """`git clone` makes a folder `gophercite`, which Python takes for a package without files."""
+    _write(tmp_path / "gophercite")
+    done = run(python, first_cell(NOTEBOOKS[0]), tmp_path)
+    assert done.stderr == "gophercite is not installed: set SOURCE at the top of this cell\n"
+    for _ in range(2):
+        done = run(python, first_cell(NOTEBOOKS[0], "gophercite") + SHOW, tmp_path)
+        assert done.stdout.startswith("9.9 "), done.stderr
+
+
+def test_a_python_that_is_too_old_is_named(python: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    needs = PROJECT + 'requires-python = ">=9"\n'
+    metadata = METADATA + "Requires-Python: >=9\n"
+    build = BACKEND.replace(repr(METADATA), repr(metadata))
+    source = tmp_path / "drive" / "gophercite"
+    _write(source, {**FILES, "pyproject.toml": needs, "build.py": build})
+    done = run(python, first_cell(NOTEBOOKS[0], source) + "\nprint('went on')", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "requires a different Python" in done.stderr
+    assert done.stderr.endswith("could not be installed: see pip's message above\n")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_jax_for_gpus_is_asked_for_where_there_is_one(
+    python: pathlib.Path, project: pathlib.Path, tmp_path: pathlib.Path, has_gpu: bool
+) -> None:
+    (tmp_path / "bin").mkdir()
+    if has_gpu:
+        (tmp_path / "bin" / "nvidia-smi").symlink_to(python)
+    (asks,) = (path for path in NOTEBOOKS if path.stem == "ask_your_documents")
+    dry = "import subprocess\nsubprocess.run = lambda c: subprocess.Popen(['/bin/echo', c[-1]])\n"
+    done = run(python, dry + first_cell(asks, project), tmp_path, PATH=str(tmp_path / "bin"))
+    extras = "[report,gpu]" if has_gpu else "[report]"
+    assert (done.stdout, done.stderr) == (f"{project}{extras}\n", "")

@@ -194,6 +194,18 @@ def test_a_question_that_is_declined_stops_no_cell(tmp_path: pathlib.Path) -> No
     ], done.stderr
 
 
+def test_a_folder_without_documents_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "letter.docx").write_text("Dear all")
+    imports = code_with("ask_your_documents", "%matplotlib").replace("%matplotlib inline", "")
+    code = f"{imports}\nDOCUMENTS, LABELLED = 'notes', 1\n"
+    code += code_with("ask_your_documents", "read_documents(DOCUMENTS)")
+    done = in_ipython(code, tmp_path)
+    said = done.stdout + done.stderr
+    assert "SystemExit: notes: holds no .txt, .md, .html or .pdf file with text" in said
+    assert "Traceback" not in said
+
+
 @pytest.fixture(scope="module")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, nbformat.NotebookNode]:
     folder = tmp_path_factory.mktemp("sft_to_rl")

@@ -1,6 +1,8 @@
 """Tables of judgements and of sample answers."""
 
+import pathlib
 import re
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from gophercite.evaluation.metrics import judge
 from gophercite.records import Question, Span
 from gophercite.reports import page as html
 from gophercite.reports import report
+from gophercite.reports.report_files import Image, Section, write_report
 
 PAGE = Document("o", "Ormsby", "Its lighthouse was built in 1874.")
 QUESTION = Question("q", "When?", "test", (PAGE,), ("1874",), (Span("o", 0, 33),))
@@ -116,3 +119,12 @@ def test_the_page_says_before_each_question_whether_the_answer_is_right() -> Non
              '<span class="no">✗ malformed</span> When?', "When?"]  # fmt: skip
     for said, mark in zip(shown.values(), marks, strict=True):
         assert f"<summary>{mark}</summary>" in said
+
+
+def test_figures_are_found_beside_a_report_of_any_name(tmp_path: pathlib.Path) -> None:
+    """A link of Markdown ends at a blank or a bracket, and a browser takes # and ? for its own."""
+    figure = Section(images={"roc": Image(b"png", "Of [both] systems")})
+    write_report(tmp_path / "my report (2) #1?", "Title", [figure])
+    (text,) = (path.read_text("utf-8") for path in tmp_path.glob("*.md"))
+    (link,) = re.findall(r"\]\(([^()\s#?]+)\)$", text, re.MULTILINE)
+    assert (tmp_path / unquote(link)).read_bytes() == b"png"

@@ -4,19 +4,25 @@ import contextlib
 import fcntl
 import io
 import itertools
+import json
 import os
 import struct
+import subprocess
+import sys
 import termios
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import tiny_learner as tiny
+from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gophercite.monitoring.metrics import MetricsWriter, read_metrics
 from gophercite.monitoring.progress import Progress, duration
 from gophercite.training.feed import Feed, process_share, put
+from gophercite.training.run_folder import report
 
 
 def test_metrics_past_the_restored_step_and_torn_lines_are_dropped(tmp_path):
@@ -139,3 +145,66 @@ def test_rows_are_cut_over_the_data_axes_alone():
         ValueError, match="a batch of 7 rows can't be divided evenly among the 8 devices"
     ):
         put(tiny.partitioner(fsdp=8), jax.tree.map(lambda x: x[:7], tiny.batch(0)))
+
+
+def test_metrics_of_other_kinds_are_left_out(tmp_path):
+    MetricsWriter(tmp_path, 0).close()
+    odd = [
+        {"step": True, "split": "train"},
+        {"step": 1, "split": ["train"]},
+        {"step": 1, "split": "train", "loss/total": "0.5"},
+        {"step": 1, "split": "train", "loss/total": [0.5]},
+        {"step": 1, "split": "train", "loss/total": False},
+    ]
+    good = [{"step": 1, "split": "train", "loss/total": 1, "loss/other": None}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in odd + good))
+    assert read_metrics(tmp_path) == good
+
+
+def test_the_profile_of_the_step_that_a_run_resumes_from_stays(tmp_path):
+    """It was measured during the step, which is not run again; evaluations may be."""
+    writer = MetricsWriter(tmp_path, 0)
+    for split in ("profile", "train", "held_out"):
+        writer.write(4, split, {"time/phase/idle": 0.5})
+    writer.close()
+    MetricsWriter(tmp_path, 4, keep_evaluation=False).close()
+    assert [line["split"] for line in read_metrics(tmp_path)] == ["profile", "train"]
+
+
+FULL = """
+import resource, sys
+from gophercite.monitoring.metrics import MetricsWriter
+writer = MetricsWriter(sys.argv[1], 0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, -1))
+try:
+    for step in range(2000):
+        writer.write(step, "train", {"loss/total": 1.0})
+        if step % 50 == 0 and sys.argv[2] == "flush":
+            writer.flush()
+except OSError as error:
+    print(error.filename, error.strerror)
+"""
+
+
+@pytest.mark.parametrize("flush", ["flush", "buffer"])
+def test_a_full_disk_ends_a_run_with_the_name_of_what_could_not_be_written(tmp_path, flush):
+    """No disk is full here, but a file that may not grow fails in the same places."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path, flush],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout == f"{tmp_path} File too large\n", done.stderr
+
+
+def test_a_report_shows_the_newest_answers_and_no_copies(tmp_path):
+    MetricsWriter(tmp_path, 0).close()
+    answers = tmp_path / "samples"
+    answers.mkdir()
+    for name in ("step_8", "step_12", "step_16 (1)", "step_old"):
+        (answers / f"{name}.md").write_text(f"answers of {name}: Zürich\n", "utf-8")
+    text = report(epath.Path(tmp_path), ["ended"], None)
+    assert text.endswith("## Sample answers\n\nanswers of step_12: Zürich\n")

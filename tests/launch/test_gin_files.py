@@ -1,0 +1,107 @@
+"""Gin files as people write and save them: encodings, blocks, several files for one setting."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import gin_files
+import pytest
+import setting_checks
+from gin_places import where_set
+
+SFT = "include 'gin_configs/sft_sample_world.gin'\n"
+GIVEN = {"MODEL_DIR": "a"}
+
+
+def refusal(file: pathlib.Path) -> str:
+    with pytest.raises(gin_files.ConfigurationError) as refused:
+        setting_checks.check([str(file)], GIVEN)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("included", [False, True])
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(
+    tmp_path: pathlib.Path, included: bool
+) -> None:
+    file = tmp_path / "own.gin"
+    file.write_bytes(SFT.encode() + "# Übung\nINITIAL_CHECKPOINT = 'modèle'\n".encode("latin-1"))
+    run = file
+    if included:
+        run = tmp_path / "run.gin"
+        run.write_text(f"\n\ninclude '{file}'\n")
+    assert refusal(run) == f"{file}:2: byte 0xdc is not UTF-8: save the file as UTF-8"
+
+
+@pytest.mark.parametrize("content", ["\ufeff{}", "{}\r\n"])
+def test_files_of_other_systems_are_read(tmp_path: pathlib.Path, content: str) -> None:
+    file = tmp_path / "own.gin"
+    lines = f"{SFT}TRAIN_STEPS = 7\nINITIAL_CHECKPOINT = 'modèle'\n"
+    newline = "\r\n" if content.endswith("\r\n") else "\n"
+    text = content.format(lines).replace("\r\n", "\n").replace("\n", newline)
+    file.write_bytes(text.encode())
+    setting_checks.check([str(file)], GIVEN)
+    file.write_bytes(text.replace("= 7", "= 'x'").encode())
+    assert refusal(file).startswith(f"TRAIN_STEPS in {file}:2 = 'x': must be a whole number")
+
+
+def test_files_are_utf_8_in_any_locale(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.gin"
+    file.write_text(f"{SFT}INITIAL_CHECKPOINT = 'modèle'\n", "utf-8")
+    code = (
+        "import gin, setting_checks, setting_names, gin_files\n"
+        f"setting_checks.check([{str(file)!r}], {GIVEN})\n"
+        "with setting_names.names_only():\n"
+        f"    gin_files.load([{str(file)!r}], {GIVEN})\n"
+        "    print(ascii(gin.query_parameter('%INITIAL_CHECKPOINT')))\n"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    path = os.pathsep.join(map(str, (gin_files.ROOT, gin_files.ROOT / "launch")))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | locale | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "'mod\\xe8le'\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("block", "place"),
+    [
+        ("train:\n  log_every = 5\n  # why\n  save_every = 'x'\n", "train.save_every in {}:5"),
+        ("validation/Input:\n  limit = 'x'\n", "validation/Input.limit in {}:3"),
+        ("gophercite.train.log_every = 'x'\n", "train.log_every in {}:2"),
+        ("train.log_every = (\n  'x')\n", "train.log_every in {}:2"),
+        ("STEPS = '''\ntrain.log_every = 3\n'''\ntrain.log_every = %STEPS\n", "STEPS in {}:2"),
+    ],
+)
+def test_a_setting_is_found_however_it_is_written(
+    tmp_path: pathlib.Path, block: str, place: str
+) -> None:
+    file = tmp_path / "own.gin"
+    file.write_text(SFT + block)
+    assert refusal(file).startswith(place.format(file) + " = ")
+
+
+def test_a_name_that_a_block_mistypes_is_named_with_its_line(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.gin"
+    file.write_text(f"{SFT}train:\n  log_every = 5\n  sav_every = 3\n")
+    assert refusal(file).startswith(f"{file}:4: train has no parameter 'sav_every'; did you mean")
+    file.write_text(f"{SFT}vaildation/Input:\n  limit = 3\n")
+    assert refusal(file).startswith(f"vaildation/… in {file}:3: nothing is configured in scope")
+
+
+def test_of_several_places_the_one_that_counts_is_named(tmp_path: pathlib.Path) -> None:
+    """Gin's order: a later line, a file that a later line includes, a later file."""
+    first, second, inner = (tmp_path / f"{name}.gin" for name in ("first", "second", "inner"))
+    inner.write_text("TRAIN_STEPS = 3\n")
+    first.write_text(f"{SFT}TRAIN_STEPS = 1\ninclude '{inner}'\n")
+    second.write_text("LENGTH = 9\n\nTRAIN_STEPS = 4\n")
+    files = setting_checks.check([str(first)], GIVEN)
+    assert where_set("TRAIN_STEPS", files, {}) == f"TRAIN_STEPS in {inner}:1"
+    files = setting_checks.check([str(first), str(second)], GIVEN)
+    assert where_set("TRAIN_STEPS", files, {}) == f"TRAIN_STEPS in {second}:3"
+    assert where_set("train.seed", files, {}) == "train.seed in gin_configs/supervised.gin:28"
+    assert where_set("TRAIN_STEPS", files, {"TRAIN_STEPS": "2"}) == "--gin.TRAIN_STEPS"
