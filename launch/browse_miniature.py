@@ -31,6 +31,7 @@ from browse_scaling import report_flags, scaling_stages
 from stages import StageError, hold_folder, run_python, run_stages
 
 from gophercite.storage.json_fields import in_one_line
+from gophercite.storage.paths import is_remote
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,10 +67,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "model_dir",
         nargs="?",
-        type=pathlib.Path,
         metavar="MODEL_DIR",
-        default=pathlib.Path("runs/browse_miniature"),
-        help="folder for everything that is made (default: runs/browse_miniature)",
+        default="runs/browse_miniature",
+        help="folder on a disk for everything that is made (default: runs/browse_miniature)",
     )
     add("--seed", type=int, default=0, help="seed of all random draws (default: SEED=, or 0)")
     add(
@@ -97,6 +97,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")
     if not 0 < flags.scale < float("inf"):
         parser.error(f"--scale is {flags.scale}: must be a number above 0")
+    if is_remote(flags.model_dir):
+        parser.error(f"MODEL_DIR is {flags.model_dir}: must be a folder on a disk")
+    flags.model_dir = pathlib.Path(flags.model_dir)
     return flags
 
 

@@ -234,6 +234,7 @@ def _followed(question: "Question", world: "World", turns: "Sequence[Turn]") -> 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     from data_pipelines.demonstrators.options import add_rules
+    from gophercite.storage.paths import is_remote
 
     parser = argparse.ArgumentParser(
         prog="browse_questions.py",
@@ -243,8 +244,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", required=True, metavar="DIR", help="a model folder or a training run's folder")
     add("--world", required=True, metavar="DIR", help="a recorded world")
-    add("--questions", required=True, type=Path, metavar="FILE", help="file of questions (records)")
-    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    add("--questions", required=True, metavar="FILE", help="file of questions (records)")
+    add("--output", required=True, metavar="DIR", help="folder to write to, on a disk")
     add("--limit", type=int, help="take only this many questions, from the start of the file")
     add("--episodes", type=int, default=1, help="episodes per question (default 1)")
     add("--answers", type=int, default=1, help="answers to each episode's references (default 1)")
@@ -304,6 +305,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         value = getattr(flags, name)
         if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} is {value}: must be at least 1")
+    if is_remote(flags.output):
+        parser.error(
+            f"--output {flags.output}: must be a folder on a disk, where unfinished episodes are "
+            "kept; copy it to the bucket afterwards"
+        )
+    flags.output = Path(flags.output)
     return flags
 
 

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     try:
         sections = [section for section in _sections(flags) if section != Section()]
-        files = write_report(str(flags.output).removesuffix(".md"), flags.title, sections)
+        files = write_report(flags.output.removesuffix(".md"), flags.title, sections)
     except (OSError, ValueError) as error:
         print(f"browse_report: {in_one_line(error)}", file=sys.stderr)
         return 1
@@ -108,7 +108,7 @@ def _sections(flags: argparse.Namespace) -> Iterable[Section]:
 
 def _read(file: str) -> list[Comparison]:
     report = records.Report()
-    found = list(records.read(pathlib.Path(file), Comparison, report=report))
+    found = list(records.read(file, Comparison, report=report))
     if report.skipped:
         print(f"{file}: {report}", file=sys.stderr)
     return found
@@ -136,7 +136,7 @@ def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _questions(file: str) -> Iterable[Question]:
-    return records.read(pathlib.Path(file), Question, strict=True)
+    return records.read(file, Question, strict=True)
 
 
 def _short_answers(file: str) -> list[dict[str, Any]]:
@@ -230,7 +230,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME=FOLDER",
         help="episodes of the policies",
     )
-    add("--output", type=pathlib.Path, required=True, metavar="PREFIX", help="of the report")
+    add("--output", required=True, metavar="PREFIX", help="of the report")
     add("--title", default="Learning to browse", help="of the report")
     what = "comparisons of the policy's answers (the second ones) with "
     add_files("--over-demonstrations", named_path, "NAME=FILE", f"{what}demonstrations (figure 2)")

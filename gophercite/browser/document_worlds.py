@@ -13,7 +13,7 @@ from gophercite.retrieval.index import DocumentIndex
 
 KEPT_SEARCHES = 1000
 
-_BY_ID = "document:"  # precedes the id of a document that has no address
+_BY_ID = "document:"  # precedes the id of a document without an address that is only its own
 
 
 class IndexWorld:
@@ -42,7 +42,14 @@ class IndexWorld:
 
     def _search(self, query: str, k: int) -> Sequence[Hit]:
         hits = self._index.search(query, k)
-        return [Hit(hit.url or address_of(hit.id or ""), hit.title, hit.snippet) for hit in hits]
+        return [Hit(self._address(hit), hit.title, hit.snippet) for hit in hits]
+
+    def _address(self, hit: Hit) -> str:
+        """The hit's own address if it leads to no other document, as parts of a page may."""
+        address, _ = without_fragment(hit.url)
+        if hit.url and [each.id for each in self._index.documents_at(address)] == [hit.id]:
+            return hit.url
+        return address_of(hit.id or "")
 
     def _read(self, address: str) -> Page:
         document = self._document(address)
@@ -60,5 +67,5 @@ class IndexWorld:
 
 
 def address_of(id: str) -> str:
-    """The address of a document that only has an id."""
+    """The address of a document by its id."""
     return _BY_ID + urllib.parse.quote(id, safe="/")

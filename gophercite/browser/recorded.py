@@ -25,6 +25,16 @@ from gophercite.browser.document_worlds import IndexWorld
 from gophercite.browser.hosts import without_fragment
 from gophercite.browser.kept_pages import KeptPages
 from gophercite.browser.pages import Page, error_page
+from gophercite.browser.recording_files import (
+    ADDRESSES,
+    LINES,
+    PAGES,
+    SEARCHES,
+    WORLD,
+    drop_unfinished_line,
+    is_begun,
+    lock,
+)
 from gophercite.browser.shown import Link
 from gophercite.browser.worlds import World
 from gophercite.documents import Document, normalise_text
@@ -34,15 +44,10 @@ from gophercite.retrieval.index import DocumentIndex
 from gophercite.storage import local_copy
 from gophercite.storage.json_fields import JsonFields, RecordError, describe
 from gophercite.storage.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
+from gophercite.storage.paths import is_remote
 
 FORMAT, VERSION = "gophercite world", 1
 INDEX = "index.db"  # of the pages, for queries that were not recorded; built if it is missing
-_WORLD, _PAGES, _ADDRESSES, _SEARCHES = (
-    "world.json",
-    "pages.jsonl",
-    "addresses.jsonl",
-    "searches.jsonl",
-)
 _PAGE_FIELDS = frozenset({field.name for field in dataclasses.fields(Document)}) | {
     "links",
     "anchors",
@@ -67,11 +72,11 @@ class RecordedWorld:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._copied = contextlib.ExitStack()
         self._folder = self._copied.enter_context(local_copy(folder))
-        self.name: str = read_one(self._folder / _WORLD, _name_of)
-        self._addresses = dict(_read(self._folder / _ADDRESSES, _address))
-        self._searches = dict(_read(self._folder / _SEARCHES, _search))
+        self.name: str = read_one(self._folder / WORLD, _name_of)
+        self._addresses = dict(_read(self._folder / ADDRESSES, _address))
+        self._searches = dict(_read(self._folder / SEARCHES, _search))
         self._pages = KeptPages()
-        self._file: IO[bytes] = (self._folder / _PAGES).open("rb")
+        self._file: IO[bytes] = (self._folder / PAGES).open("rb")
         self._index: DocumentIndex | None = None
 
     def __enter__(self) -> "RecordedWorld":
@@ -137,7 +142,7 @@ class RecordedWorld:
             raise self._damaged(at, "is not a line of JSON") from None
 
     def _damaged(self, at: int, problem: str) -> RecordError:
-        return RecordError(f"the page at byte {at}: {problem}", None, self._folder / _PAGES)
+        return RecordError(f"the page at byte {at}: {problem}", None, self._folder / PAGES)
 
     @functools.cached_property
     def _own_pages(self) -> IndexWorld:
@@ -156,35 +161,42 @@ class Recorder:
 
     Args:
       world: the world to record.
-      folder: created if missing.
+      folder: on a disk; created if missing.
       name: name of the recorded world; the folder's name by default.
 
     Raises:
-      RecordError: when the folder contains something else.
+      RecordError: when the folder contains something else, is in a bucket, or is being recorded by
+        another process.
     """
 
     def __init__(
         self, world: World, folder: str | os.PathLike[str], name: str | None = None
     ) -> None:
+        if is_remote(folder):
+            raise RecordError(
+                "is in a bucket, where files can't grow: record on a disk", None, folder
+            )
         self._world = world
         path = pathlib.Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        if not (path / _WORLD).exists():
-            if any(path.iterdir()):
-                raise RecordError("is not empty and is not a recorded world", None, path)
-            about = {"format": FORMAT, "version": VERSION, "name": name or path.resolve().name}
-            for each in (_PAGES, _ADDRESSES, _SEARCHES):
+        is_new = not is_begun(path)
+        with contextlib.ExitStack() as stack:
+            # A lock on an open file, which ends with the process.
+            lock(path, stack.enter_context((path / ADDRESSES).open("ab")))
+            for each in LINES:
                 (path / each).touch()
-            (path / _WORLD).write_text(json.dumps(about, ensure_ascii=False) + "\n", "utf-8")
-        for each in (_PAGES, _ADDRESSES, _SEARCHES):
-            _drop_unfinished_line(path / each)
-        self._recorded = RecordedWorld(path)
+                drop_unfinished_line(path / each)
+            if is_new:
+                about = {"format": FORMAT, "version": VERSION, "name": name or path.resolve().name}
+                (path / WORLD).write_text(json.dumps(about, ensure_ascii=False) + "\n", "utf-8")
+            self._recorded = stack.enter_context(RecordedWorld(path))
+            self._open = stack.pop_all()
         self.name = self._recorded.name
         self._opened: dict[str, Page] = {}
         self._searched: dict[tuple[str, int], Sequence[Hit] | str] = {}
         # Start of each written page's line, by the page's id and content.
         self._written: dict[tuple[str, str], int] = {}
-        self._files = {each: (path / each).open("ab") for each in (_PAGES, _ADDRESSES, _SEARCHES)}
+        self._files = {each: (path / each).open("ab") for each in LINES}
 
     def __enter__(self) -> "Recorder":
         return self
@@ -194,9 +206,9 @@ class Recorder:
 
     def close(self) -> None:
         """Closes the files; the caller closes the world."""
-        self._recorded.close()
         for file in self._files.values():
             file.close()
+        self._open.close()
 
     def search(self, query: str, k: int) -> Sequence[Hit]:
         """As `World.search`."""
@@ -212,7 +224,7 @@ class Recorder:
                 found = str(error)
             value: dict[str, Any] = {"query": query, "k": k}
             value |= {"problem": found} if isinstance(found, str) else {"hits": _hits_json(found)}
-            self._write(_SEARCHES, value)
+            self._write(SEARCHES, value)
             self._searched[key] = found
         found = self._searched[key]
         if isinstance(found, str):
@@ -226,13 +238,15 @@ class Recorder:
             return self._recorded.open(address)
         if address not in self._opened:
             page = self._world.open(address)
-            own = page.document.url or address
+            # Where a redirect led. Several documents of an index may have one address.
+            document = page.document
+            own = document.id if document.id == document.url else address
             seen = self._seen(own)
             if seen is not None and seen.problem is None:
                 page = seen  # though the page may have changed since
             problem = page.problem or self._write_page(page)
             if problem is not None:
-                self._write(_ADDRESSES, {"url": address, "problem": problem})
+                self._write(ADDRESSES, {"url": address, "problem": problem})
                 self._opened[address] = error_page(address, problem)
             else:
                 # The page's own address first: links within it lead there.
@@ -256,12 +270,12 @@ class Recorder:
             line = _line(page_to_json(page))
             if len(line) > MAXIMUM_LINE_BYTES:
                 return "it is too long to be recorded"
-            self._written[_key(page)] = self._append(_PAGES, line)
+            self._written[_key(page)] = self._append(PAGES, line)
         return None
 
     def _write_address(self, address: str, page: Page) -> None:
         at = self._written[_key(page)]
-        self._write(_ADDRESSES, {"url": address, "page": page.document.id, "at": at})
+        self._write(ADDRESSES, {"url": address, "page": page.document.id, "at": at})
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self._append(name, _line(value))
@@ -383,8 +397,8 @@ def _search(fields: JsonFields) -> tuple[tuple[str, int], Sequence[Hit] | str]:
 def _read(path: pathlib.Path, make: Any) -> Iterator[Any]:
     """Yields the parsed lines of a file; if a key occurs twice, the first line counts."""
     known = {
-        _ADDRESSES: ("url", "page", "at", "problem"),
-        _SEARCHES: ("query", "k", "hits", "problem"),
+        ADDRESSES: ("url", "page", "at", "problem"),
+        SEARCHES: ("query", "k", "hits", "problem"),
     }[path.name]
     seen = set()
     for number, value in read_json_lines(path):
@@ -397,18 +411,3 @@ def _read(path: pathlib.Path, make: Any) -> Iterator[Any]:
         if key not in seen:
             seen.add(key)
             yield key, parsed
-
-
-def _drop_unfinished_line(path: pathlib.Path) -> None:
-    with path.open("rb+") as file:
-        size = end = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - (1 << 16))
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end < size:
-            file.truncate(end)

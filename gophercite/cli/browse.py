@@ -24,9 +24,11 @@ from gophercite.cli.output import (
     note,
     print_json,
     print_text,
+    require_place,
     write_text,
 )
 from gophercite.cli.sources import keep_compiled_programs
+from gophercite.documents import normalise_text
 from gophercite.retrieval.apis import ENGINES
 from gophercite.storage.json_fields import printable
 from gophercite.text.counting import counted
@@ -86,6 +88,7 @@ def add(commands: Any) -> None:
     _add_rules(command)
     command.add_argument(
         "--by",
+        type=normalise_text,
         metavar="NAME",
         help="name of who browses, for the record (default: person, or the model's name)",
     )
@@ -159,6 +162,13 @@ def run(options: argparse.Namespace) -> int:
 
     # With --json only the result goes to standard output.
     show: Callable[[str], None] = note if options.json else _print
+    for path in (options.state, options.log, options.highlight):
+        if path is not None:
+            require_place(path)
+    if options.log is not None and options.log.endswith(".gz"):
+        raise RefusedError(
+            f"--log {options.log}: lines are added without compression: choose a name without .gz"
+        )
     try:
         with contextlib.ExitStack() as stack:
             world = _world(options, stack)
@@ -340,7 +350,10 @@ def _typed(show: Callable[[str], None]) -> "Callable[[State], str | None]":
 def _line() -> str | None:
     if sys.stdin.isatty():
         print("> ", end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError as error:
+        raise RefusedError(f"standard input is not {error.encoding}: {error.reason}") from error
     return line.rstrip("\n") if line else None
 
 
@@ -364,8 +377,9 @@ def _episode(
     import hashlib
 
     from gophercite.browser.episodes import Episode
+    from gophercite.browser.state import dumps
 
-    digest = hashlib.sha256("\n".join([start.question, by, *end.texts]).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join([world.name, by, dumps(end)]).encode()).hexdigest()
     question_id = hashlib.sha256(start.question.encode()).hexdigest()[:16]
     return Episode(digest[:16], question_id, world.name, by, start, tuple(steps), end)
 
@@ -375,10 +389,27 @@ def _keep(options: argparse.Namespace, world: "World", episode: "Episode") -> No
     from gophercite.browser.episodes import episode_to_json
 
     if options.log is not None:
-        with open(options.log, "a", encoding="utf-8") as file:
-            file.write(json.dumps(episode_to_json(episode), ensure_ascii=False) + "\n")
+        _append(options.log, episode_to_json(episode))
     if options.highlight is not None:
         write_text(options.highlight, episode_page(episode, pages_in(world)).page())
+
+
+def _append(path: str, episode: dict[str, Any]) -> None:
+    """Appends an episode to a log, unless the log has it: a command can be given twice."""
+    from gophercite.storage.json_lines import read_json_lines
+
+    line = json.dumps(episode, ensure_ascii=False).encode() + b"\n"
+    if os.path.isfile(path):
+        for number, value in read_json_lines(path):
+            if isinstance(value, dict) and value.get("id") == episode["id"]:
+                note(f"{path}: has this episode already, in line {number}")
+                return
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - 1))
+            if file.read() not in (b"", b"\n"):  # half a line, which would spoil this one
+                line = b"\n" + line
+    with open(path, "ab") as log:
+        log.write(line)
 
 
 def _world(options: argparse.Namespace, stack: contextlib.ExitStack) -> "World":

@@ -59,9 +59,13 @@ def run(options: argparse.Namespace) -> int:
     from gophercite import records
     from gophercite.browser.episode_pages import pages_in, write_episode_pages
     from gophercite.browser.recorded import RecordedWorld
+    from gophercite.storage.paths import is_remote
 
+    if options.out is not None and is_remote(options.out):
+        raise RefusedError(f"--out {options.out}: must be a folder on a disk")
     report = records.Report()
-    chosen = itertools.islice(_chosen(options, report), options.limit)
+    found = _chosen(options, report)
+    chosen = itertools.islice(found, options.limit)
     listed: list[dict[str, Any]] = []
 
     def noted() -> Iterator["Episode"]:
@@ -94,6 +98,9 @@ def run(options: argparse.Namespace) -> int:
             print_text(printable(_line(each)))
     else:
         print_text(f"{options.out}/index.html: {counted(len(listed), 'episode')}")
+    if next(found, None) is not None:
+        first = counted(options.limit, "episode")
+        note(f"only the first {first} of more; for the others raise --limit")
     for bad in report.errors[:_SHOWN_ERRORS]:
         note(str(bad))
     return FAILED if report.skipped else DONE

@@ -197,22 +197,28 @@ def _ends(
         spans.append((first, last))
     letter = np.zeros(256, np.uint8)
     letter[byte] = np.arange(len(byte))
-    place = np.concatenate([np.arange(*span) for span in spans])
-    stop = np.cumsum([last - first for first, last in spans])
-    start = stop - [last - first for first, last in spans]
-    may_begin, may_end = begins[place].copy(), ends[place].copy()
-    for first, behind in zip(start, stop, strict=True):
-        if not may_begin[first:behind].any():  # an automaton needs a beginning: of no run, then
-            may_begin[first], may_end[first:behind] = True, False
+    # A mark behind each window's end: runs that end there continue with it, too.
+    behind = len(byte)
+    place = np.concatenate([np.arange(first, last + 1) for first, last in spans])
+    stop = np.cumsum([last + 1 - first for first, last in spans])
+    start = stop - [last + 1 - first for first, last in spans]
+    letters = np.append(letter[data], np.uint8(0))[place]
+    may_begin, may_end = np.append(begins, False)[place], np.append(ends, False)[place]
+    letters[stop - 1], may_begin[stop - 1], may_end[stop - 1] = behind, False, False
+    for first, end in zip(start, stop, strict=True):
+        if not may_begin[first:end].any():  # an automaton needs a beginning: of no run, then
+            may_begin[first], may_end[first:end] = True, False
     automata = build_run_automata(
-        letter[data[place]], start, stop, np.arange(count), len(byte), may_begin, may_end
+        letters, start, stop, np.arange(count), behind + 1, may_begin, may_end
     )
     last = _last_places(
         automata.step, automata.place, np.argsort(-automata.length.astype(np.int64), kind="stable")
     )
+    automata = automata._replace(step=automata.step[:, :behind])
     window = np.searchsorted(stop, np.maximum(last - 1, 0), side="right")
     before = np.array([characters[first] - leads[first] for first, _ in spans])
-    inside = characters[place[np.maximum(last - 1, 0)]] - before[window]
+    byte_of_last = np.minimum(place[np.maximum(last - 1, 0)], len(data) - 1)
+    inside = characters[byte_of_last] - before[window]
     return _Ends(automata, np.where(last > 0, inside, 0))
 
 

@@ -8,7 +8,7 @@ import trafilatura
 
 from gophercite.extraction.article_lines import of_article
 from gophercite.extraction.html_lines import lines_of
-from gophercite.extraction.html_text import is_deep, is_whole, parse, title_of
+from gophercite.extraction.html_text import is_hard, is_whole, parse, title_of
 from gophercite.extraction.page_lines import Line, LineLink
 
 # With more elements trafilatura would take tens of seconds: it takes 0.15 ms per element.
@@ -41,14 +41,13 @@ def read(page: str, *, whole: bool = False) -> LinkedHtml:
     Args:
       page: HTML.
       whole: return everything that a reader sees, as `html_text.full` does. This is also what a
-        page gives that has no recognisable article, or elements too many or too deep to look for
-        one.
+        page gives that has no recognisable article, or too many elements to look for one.
     """
     tree = parse(page)
     if tree is None:
         return LinkedHtml("", "", (), (), "")
     lines = lines_of(tree, for_browser=True)
-    if not whole and sum(1 for _ in tree.iter()) <= _MOST_ELEMENTS and not is_deep(tree):
+    if not whole and sum(1 for _ in tree.iter()) <= _MOST_ELEMENTS and not is_hard(tree):
         # On a copy: trafilatura may change the tree, which the lines' elements belong to.
         article = trafilatura.extract(copy.deepcopy(tree), include_comments=False)
         lines = of_article(lines, article) if article else lines

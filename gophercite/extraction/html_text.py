@@ -8,7 +8,7 @@ import lxml.html
 import trafilatura
 
 from gophercite.extraction.html_lines import lines_of
-from gophercite.extraction.page_lines import Line
+from gophercite.extraction.page_lines import CELLS, LINES, PARAGRAPHS, Line
 
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
@@ -22,6 +22,8 @@ _SPACE = re.compile(r"[ \t\n\r\f]+")
 
 # In deeper pages trafilatura fails, or takes minutes: much of it takes quadratic time in the depth.
 _DEEPEST_ARTICLE = 256
+# So it does in the number of links and spans side by side: with 10,000 it takes 4 s.
+_MOST_INLINE = 10_000
 
 
 class Html(NamedTuple):
@@ -36,13 +38,13 @@ def article(page: str) -> Html:
     """Returns the main text of a page by trafilatura, without menus, advertisements and comments.
 
     Much of the content of infoboxes and tables is left out too. A page without a recognisable
-    article, or with more than 256 nested elements, gives its full text.
+    article, or that would take too long (`is_hard`), gives its full text.
     """
     tree = parse(page)
     if tree is None:
         return Html("", "")
     found = None
-    if not is_deep(tree):
+    if not is_hard(tree):
         found = trafilatura.extract(tree, include_comments=False, include_tables=True)
     return Html(title_of(tree), found or _joined(lines_of(tree)), is_whole(tree))
 
@@ -85,14 +87,21 @@ def is_whole(tree: lxml.html.HtmlElement) -> bool:
     return not problems.filter_types([lxml.etree.ErrorTypes.ERR_RESOURCE_LIMIT])
 
 
-def is_deep(tree: lxml.html.HtmlElement) -> bool:
-    """Returns whether a tree has too many nested elements for finding the article in it."""
+def is_hard(tree: lxml.html.HtmlElement) -> bool:
+    """Returns whether finding the article in a tree would take too long.
+
+    Then it has more than 256 nested elements, or more than 10,000 side by side within a line.
+    """
     depth = 0
     for event, _ in lxml.etree.iterwalk(tree, events=("start", "end")):
         depth += 1 if event == "start" else -1
         if depth > _DEEPEST_ARTICLE:
             return True
-    return False
+    blocks = PARAGRAPHS | LINES | CELLS
+    return any(
+        sum(child.tag not in blocks for child in element) > _MOST_INLINE
+        for element in tree.xpath(f"//*[count(*) > {_MOST_INLINE}]")
+    )
 
 
 def title_of(tree: lxml.html.HtmlElement) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gophercite.extraction.charset import decode
 
 # Increase this whenever the text of equal bytes changes; cached texts are then extracted again.
-EXTRACTION_VERSION = 4
+EXTRACTION_VERSION = 5
 
 TITLE_CHARACTERS = 300  # a title is part of every prompt and answer
 

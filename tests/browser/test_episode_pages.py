@@ -242,7 +242,13 @@ def test_the_command_lists_episodes_and_writes_their_pages(
     assert main(["episodes", str(file), "--id", "e9"]) == 1
     assert "--id e9: there is no such episode" in capsys.readouterr().err
     assert main(["episodes", str(file), "--limit", "2", "--out", str(out)]) == 0
-    assert "index.html: 2 episodes" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "index.html: 2 episodes" in printed.out
+    assert "only the first 2 episodes of more" in printed.err
+    assert main(["episodes", str(file), "--limit", "3"]) == 0
+    assert not capsys.readouterr().err
+    assert main(["episodes", str(file), "--out", "gs://bucket/pages"]) == 1
+    assert "--out gs://bucket/pages: must be a folder on a disk" in capsys.readouterr().err
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": 3}\n')
     assert main(["episodes", str(file), str(bad)]) == 1

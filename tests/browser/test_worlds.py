@@ -308,6 +308,59 @@ def test_a_killed_recording_goes_on(tmp_path: pathlib.Path) -> None:
         assert replay(world, reset("Why?"), more) == state
 
 
+def test_a_recording_that_was_killed_as_it_began_goes_on(tmp_path: pathlib.Path) -> None:
+    names = ("pages.jsonl", "addresses.jsonl", "searches.jsonl", "world.json")
+    for number in range(len(names) + 1):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        for name in names[:number]:
+            (folder / name).touch()
+        with Recorder(site(), folder) as recorder:
+            replay(recorder, reset("Why?"), ["Search lighthouse"])
+        with RecordedWorld(folder) as world:
+            assert world.name == folder.name
+            assert world.knows_search("lighthouse", 10)
+    (folder / "mine.txt").touch()
+    (folder / "world.json").unlink()
+    with pytest.raises(RecordError, match="is not empty and is not a recorded world"):
+        Recorder(site(), folder)
+
+
+def test_only_one_process_records_into_a_folder(tmp_path: pathlib.Path) -> None:
+    """Each would note down wrong places of the other's pages."""
+    texts = ["Search lighthouse", "Clicked on link 0"]
+    with Recorder(site(), tmp_path / "w") as recorder:
+        with pytest.raises(RecordError, match="another process is recording here"):
+            Recorder(site(), tmp_path / "w")
+        state = replay(recorder, reset("Why?"), texts)
+        with RecordedWorld(tmp_path / "w") as world:  # reading is for everybody
+            assert replay(world, reset("Why?"), texts) == state
+    Recorder(site(), tmp_path / "w").close()
+
+
+def test_documents_of_one_address_are_each_opened(tmp_path: pathlib.Path) -> None:
+    """Such as the parts of a page, whose addresses may differ in their fragments."""
+    page_of_all = "http://a.example/all"
+    documents = [
+        Document("one", "One", "The lighthouse burned down.", page_of_all),
+        Document("two", "Two", "The lighthouse was built again.", page_of_all),
+        Document("three", "Three", "The lighthouse was sold.", f"{page_of_all}#sold"),
+        Document("four", "Four", "The lighthouse was painted.", "http://a.example/paint"),
+    ]
+    with DocumentIndex(None) as index:
+        index.add(documents)
+        texts = [each.text for each in documents]
+        for world in (IndexWorld(index), Recorder(IndexWorld(index), tmp_path / "w")):
+            opened = [world.open(hit.url) for hit in world.search("lighthouse", 9)]
+            assert sorted(each.document.text for each in opened) == sorted(texts)
+            assert {each.document.url for each in opened} == {each.url for each in documents}
+            assert world.open("http://a.example/paint").document.id == "four"
+    with RecordedWorld(tmp_path / "w") as recorded:
+        for query in ("lighthouse", "the lighthouse"):  # the other one was not recorded
+            opened = [recorded.open(hit.url) for hit in recorded.search(query, 9)]
+            assert sorted(each.document.text for each in opened) == sorted(texts)
+
+
 def test_a_damaged_recording_is_named(tmp_path: pathlib.Path) -> None:
     with Recorder(site(), tmp_path / "w") as recorder:
         state = replay(recorder, reset("Why?"), ["Search lighthouse", "Clicked on link 0"])

@@ -59,21 +59,69 @@ def test_record_log_answer_and_verify(
     page = steps.read_text("utf-8")
     assert page.count("<details") == len(COMMANDS) + 1
     assert "word for word in its page" in page
-    # The recording gives the same again, and the log the same line.
+    # The recording gives the same again, and the log, which has the episode, stays as it is.
+    logged = log.read_bytes()
     assert browse(monkeypatch, *arguments, "--world", str(world)) == 0
-    assert capsys.readouterr().out == first
+    again = capsys.readouterr()
+    assert again.out == first
+    assert f"{log}: has this episode already, in line 1" in again.err
+    assert log.read_bytes() == logged
     assert steps.read_text("utf-8").count("<details") == len(COMMANDS) + 1
     saved.write_text(first, "utf-8")
     for pages in (NOTES, str(world / "pages.jsonl")):
         assert main(["verify", str(saved), "--documents", pages]) == 0
         assert "1 exact" in capsys.readouterr().out
-    lines = log.read_text("utf-8").splitlines()
-    assert len(lines) == 2
-    value = json.loads(lines[0])
+    value = json.loads(logged)
     assert (value["by"], value["answer"], value["end"]) == ("ada", ANSWER, "answer")
     with RecordedWorld(world) as recorded:
-        again = episode_to_json(replayed(recorded, episode_from_json(value)))
-        assert json.loads(json.dumps(again)) == value
+        replay = episode_to_json(replayed(recorded, episode_from_json(value)))
+        assert json.loads(json.dumps(replay)) == value
+    # Another person's episode is another one, also after half a line; nobody's is lost.
+    log.write_bytes(logged + b'{"id": "cut')
+    assert browse(monkeypatch, QUESTION, "--log", str(log), "--world", str(world)) == 0
+    assert [b'"by": "person"' in line for line in log.read_bytes().splitlines()] == [
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--log", "--highlight", "--state"])
+def test_a_file_without_a_folder_is_refused_before_the_first_step(
+    flag: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    path = str(tmp_path / "none/file.jsonl")
+    assert browse(monkeypatch, QUESTION, "--documents", NOTES, flag, path) == 1
+    printed = capsys.readouterr()
+    assert path in printed.err
+    assert "♦" not in printed.out
+
+
+def test_what_can_t_be_logged_or_recorded_is_refused_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for flag, path, said in (
+        ("--log", "log.jsonl.gz", "--log log.jsonl.gz: lines are added without compression"),
+        ("--record", "gs://bucket/world", "gs://bucket/world: is in a bucket"),
+    ):
+        assert browse(monkeypatch, QUESTION, "--documents", NOTES, flag, path) == 1
+        printed = capsys.readouterr()
+        assert said in printed.err
+        assert "♦" not in printed.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_commands_that_are_not_utf_8_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = io.TextIOWrapper(io.BytesIO(b"Search lighthouse\nSearch caf\xe9\n"), "utf-8")
+    monkeypatch.setattr("sys.stdin", commands)
+    assert main(["browse", QUESTION, "--documents", NOTES]) == 1
+    assert "standard input is not utf-8" in capsys.readouterr().err
 
 
 def test_a_state_that_is_kept_is_gone_on_with(

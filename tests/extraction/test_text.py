@@ -2,6 +2,7 @@
 
 import codecs
 import encodings.aliases
+import time
 
 import pytest
 from hypothesis import given
@@ -161,6 +162,17 @@ def test_rows_of_tables_are_lines_unless_they_lay_out_a_page(rows: str, expected
     page = f"<table>{rows}".encode()
     expected = "\n".join(line.rstrip() for line in expected.split("\n"))
     assert page_text(page, "text/html", mode="full").text == expected
+
+
+@pytest.mark.parametrize("mode", ["article", "browser"])
+def test_a_paragraph_of_very_many_words_with_marks_is_no_work(mode: str) -> None:
+    """Such as a transcript with an element for each word; trafilatura takes quadratic time."""
+    words = "".join(f"<span>word {i}</span> " for i in range(11_000))
+    page = f"<article><p>{SENTENCE * 5}</p><p>{words}</p>".encode()
+    began = time.process_time()
+    found = page_text(page, "text/html", mode=mode)  # type: ignore[arg-type]
+    assert time.process_time() - began < 2.5
+    assert "word 10999" in found.text
 
 
 @pytest.mark.parametrize("mode", ["article", "full", "browser", "browser-full"])

@@ -93,3 +93,14 @@ def test_a_scale_that_is_none_is_refused(scale: str, capsys: pytest.CaptureFixtu
         browse_miniature.main(["--scale", scale])
     assert ended.value.code == 2
     assert f"--scale is {float(scale)}: must be a number above 0" in capsys.readouterr().err
+
+
+def test_a_folder_in_a_bucket_is_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        browse_miniature.main(["gs://bucket/run"])
+    assert ended.value.code == 2
+    assert "MODEL_DIR is gs://bucket/run: must be a folder on a disk" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

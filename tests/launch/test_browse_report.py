@@ -9,6 +9,7 @@ import pathlib
 import browse_report
 import numpy as np
 import pytest
+from google_storage import BUCKET, google_storage
 from PIL import Image
 from test_compare import Tags
 
@@ -178,6 +179,13 @@ def test_all_figures_are_in_one_report(
     size = sum(leaf.size for leaf in _leaves(reward_model))
     assert size == 33_384
     assert "people, over its single answer | best of 4 | 50.0" in plain
+
+
+def test_a_report_in_a_bucket_is_there(tmp_path: pathlib.Path) -> None:
+    bc = episodes(tmp_path / "bc", BC)
+    with google_storage() as storage:
+        assert browse_report.main([f"bc={bc}", "--output", f"{BUCKET}/reports/one"]) == 0
+        assert {"reports/one.md", "reports/one.html"} <= storage.names()
 
 
 def _leaves(folder: pathlib.Path) -> list[object]:

@@ -338,6 +338,9 @@ def test_what_can_be_refused_is_refused_before_anything_is_browsed(
     with pytest.raises(SystemExit, match="2"):
         browse_questions.main([*command, *new, "--seed", "9" * 20])
     assert f"--seed: {'9' * 20}: must be from 0 to" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        browse_questions.main([*command, "--output", "gs://bucket/out"])
+    assert "--output gs://bucket/out: must be a folder on a disk" in capsys.readouterr().err
 
 
 def test_bad_lines_of_questions_to_ask_are_named(
