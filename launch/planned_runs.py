@@ -24,12 +24,17 @@ from gophercite.learning.rollouts import Rewards
 from gophercite.learning.supervised import SupervisedLearner
 from gophercite.model_folders.folder import read_description
 from gophercite.models.config import TransformerConfig
-from gophercite.models.parameters import HEADS, Params
+from gophercite.models.parameters import HEADS, Params, frozen_layers
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.chips import Topology
-from gophercite.planning.needed_flops import a2c_flops, ppo_flops, sampling_flops
+from gophercite.planning.needed_flops import (
+    a2c_flops,
+    gradient_flops,
+    ppo_flops,
+    sampling_flops,
+)
 from gophercite.planning.plan import Step, device_bytes, update_step
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.training.feed import batch_sharding, refuse_uneven
@@ -169,19 +174,21 @@ def _of_shapes(partitioner: Partitioner) -> PlannedRun:
             "supported_and_plausible": ((rows, 2), jnp.float32),
             "label_weights": ((rows, 2), jnp.float32),
         }
-        needed = config.training_flops(2 * rows, length)
+        read, logits = 2 * rows, 0
     else:
         assert isinstance(learner, SupervisedLearner)
         rows, length = (_count(name) for name in ("batch_size", "length"))
         names = ("tokens", "targets", "positions", "segments")
         shapes = dict.fromkeys(names, ((rows, length), jnp.int32))
         shapes["weights"] = ((rows, length), jnp.float32)
-        needed = config.training_flops(rows, length)
+        read, logits = rows, length
     refuse_uneven(partitioner, rows)
     batch = {
         name: _rows(partitioner, jax.ShapeDtypeStruct(shape, dtype))
         for name, (shape, dtype) in shapes.items()
     }
+    frozen = frozen_layers(initialisation.shapes())
+    needed = gradient_flops(learner, frozen, read, length, read=logits)
     step = update_step(Program(learner, initialisation, partitioner), batch, needed)
     return PlannedRun(step, config.parameters)
 

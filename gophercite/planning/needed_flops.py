@@ -88,6 +88,28 @@ def trained_flops(
     return needed
 
 
+def gradient_flops(
+    learner: GradientLearner, frozen_layers: int, rows: int, length: int, *, read: int
+) -> float:
+    """Operations of a step of supervised learning, or of a reward model.
+
+    All layers read the rows, and the trained ones are trained (`trained_flops`). Heads are left
+    out.
+
+    Args:
+      learner: the learner.
+      frozen_layers: number of layers that are not trained.
+      rows, length, read: as for `forward_flops`; a reward model needs no logits.
+
+    Returns:
+      Operations.
+    """
+    config = learner.transformer.config
+    above = _above(config, frozen_layers)
+    whole, part = (forward_flops(each, rows, length, read=0) for each in (config, above))
+    return whole - part + trained_flops(learner, above, rows, length, read=read)
+
+
 def a2c_flops(
     learner: A2CLearner, frozen_layers: int, prompts: int, length: int, question_length: int
 ) -> float:

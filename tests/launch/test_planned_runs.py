@@ -233,3 +233,22 @@ def test_a_plan_has_the_batch_of_the_runs_own_input() -> None:
     load("sft_sample_world", **tiny, **{"Run.learner": "3"})
     with pytest.raises(ValueError, match=r"^Run\.learner = 3: must be a part"):
         planned_runs.planned_run(slice_)
+
+
+def test_a_plan_needs_no_gradients_of_frozen_layers_and_a_reward_model_no_logits() -> None:
+    def planned(file: str, fraction: str) -> tuple[float, TransformerConfig]:
+        given = {name: value for name, value in SMALL.items() if not name.startswith("A2C")}
+        given.pop("REWARD_MODEL")
+        load(file, **given, FROZEN_FRACTION=fraction)
+        run = planned_runs.planned_run(topology("cpu-4"))
+        assert run.step.needed_flops is not None
+        return run.step.needed_flops, gin.get_configurable("Transformer")().config
+
+    for file, rows, read in (("sft_sample_world", 4, 96), ("rm_sample_world", 8, 0)):
+        whole, config = planned(file, "0.0")
+        half, _ = planned(file, "0.5")
+        assert whole == 3 * forward_flops(config, rows, 96, read=read)
+        layers = forward_flops(config, rows, 96, read=0)
+        assert whole - half == pytest.approx(
+            2 * layers * (config.num_layers // 2) / config.num_layers
+        )

@@ -21,7 +21,7 @@ from gophercite.models.lora import LoRA
 from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from gophercite.planning.needed_flops import a2c_flops, forward_flops, trained_flops
+from gophercite.planning.needed_flops import a2c_flops, forward_flops, gradient_flops, trained_flops
 
 ROWS, LENGTH = 2, 6
 CONFIG = TransformerConfig(
@@ -94,6 +94,11 @@ def test_what_is_not_trained_has_no_gradient(
     program = jax.make_jaxpr(slope)(learner.trained(params), params)
     needed = trained_flops(learner, config, ROWS, LENGTH, read=LENGTH)
     assert needed == products(program.jaxpr)
+    for frozen in (1, 2):
+        params = model.abstract(frozen)
+        program = jax.make_jaxpr(slope)(learner.trained(params), params)
+        needed = gradient_flops(learner, frozen, ROWS, LENGTH, read=LENGTH)
+        assert needed == products(program.jaxpr)
 
 
 def test_actor_critic_needs_what_differs_between_its_parts() -> None:
