@@ -72,7 +72,7 @@ def _answers(
     unasked = sum(map(len, samples.values()))
     if unasked:
         report.samples += unasked
-        report.refused["of a question that is not in the file of questions"] += unasked
+        report.refused["the question is not in the file of questions"] += unasked
 
 
 def _read_samples(path: Path, report: records.Report) -> dict[str, list[Sampled]]:
@@ -104,13 +104,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Turns the samples of a few-shot prompted model into rated answers.",
     )
     add = parser.add_argument
-    add("samples", type=Path, metavar="SAMPLES", help="JSON lines with question_id and text")
-    add("questions", type=Path, metavar="QUESTIONS", help="what was asked, JSON lines")
-    add("out", type=Path, metavar="OUT", help="file of rated answers to write")
-    add("--style", choices=[style.value for style in Style], required=True, help="of the prompts")
-    add("--index", metavar="FILE", help="has the pages of questions that hold search results")
-    add("--plausible", type=float, default=0.5, help="least ROUGE-L of claims (default 0.5)")
-    add("--supported", type=float, default=0.5, help="least ROUGE-L of quotes (default 0.5)")
+    add(
+        "samples",
+        type=Path,
+        metavar="SAMPLES",
+        help="the samples: JSON lines with question_id and text",
+    )
+    add("questions", type=Path, metavar="QUESTIONS", help="the questions, JSON lines")
+    add("out", type=Path, metavar="OUT", help="file to write the rated answers to")
+    add(
+        "--style",
+        choices=[style.value for style in Style],
+        required=True,
+        help="style of the prompts",
+    )
+    add("--index", metavar="FILE", help="index with the pages of search results")
+    add("--plausible", type=float, default=0.5, help="minimum ROUGE-L of a claim (default 0.5)")
+    add("--supported", type=float, default=0.5, help="minimum ROUGE-L of a quote (default 0.5)")
     return parser.parse_args(arguments)
 
 

@@ -38,7 +38,7 @@ class BootstrapSettings:
     def __post_init__(self) -> None:
         for name in ("plausible", "supported"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be in 0 … 1")
+                raise ValueError(f"{name} is {getattr(self, name)}: must be between 0 and 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _candidate(question: Question, sample: Sampled, style: Style) -> _Candidate 
         shown = [page for page in pages if sample.document in (None, page.id)]
         found = find_evidence(text, shown)
         if found is None:
-            return "no page to take evidence from"
+            return "no page to take the evidence from"
         return _Candidate(text, found.document, found.quote, sample.model)
     try:
         triples = evidence.parse(text)
@@ -158,10 +158,10 @@ def _candidate(question: Question, sample: Sampled, style: Style) -> _Candidate 
             if len(quote) < evidence.MINIMUM_QUOTE_LENGTH:
                 return "short quote"
             if evidence.holds_mark(quote):
-                return "a reserved mark in what the quote leaves out"
+                return "a reserved mark in a passage that the quote leaves out"
             return _Candidate(triple.claim, page, quote, sample.model)
     named = any(page.title == triple.title for page in pages)
-    return "the quote is not in the page" if named else "no page of that title"
+    return "the quote is not in the page" if named else "no page with that title"
 
 
 def _rated(question: Question, candidate: _Candidate, settings: BootstrapSettings) -> RatedAnswer:

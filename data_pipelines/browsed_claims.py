@@ -85,17 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in report.errors:
             print(problem, file=sys.stderr)
         if not answers and not empty:
-            raise ValueError("no episode is of one of the questions")
+            raise ValueError("no episode answers one of the questions")
         options.out.mkdir(parents=True, exist_ok=True)
         for path, of_path in zip(written, (answers, empty), strict=True):
             records.write_json(path, of_path)
     except (OSError, ValueError) as error:
         print(f"browsed_claims: {in_one_line(error)}", file=sys.stderr)
         return 1
-    print(
-        f"{options.out}: {counted(len(answers), 'answer')}, "
-        f"and {len(empty)} of which nothing is left"
-    )
+    print(f"{options.out}: {counted(len(answers), 'answer')}, plus {len(empty)} empty")
     return 0
 
 
@@ -106,11 +103,32 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("episodes", nargs="+", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="of claims.jsonl and empty.jsonl")
-    add("--questions", type=Path, metavar="FILE", help="records: only answers to these")
-    add("--vocabulary", type=Path, metavar="DIR", help="whose tokens are counted: cuts answers")
-    add("--tokens", type=int, default=50, help="that are kept, with --vocabulary (default 50)")
+    add("episodes", nargs="+", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder for claims.jsonl and empty.jsonl",
+    )
+    add(
+        "--questions",
+        type=Path,
+        metavar="FILE",
+        help="question records: keep only answers to these",
+    )
+    add(
+        "--vocabulary",
+        type=Path,
+        metavar="DIR",
+        help="vocabulary that counts the tokens: shortens the answers",
+    )
+    add(
+        "--tokens",
+        type=int,
+        default=50,
+        help="tokens of an answer to keep, with --vocabulary (default 50)",
+    )
     options = parser.parse_args(arguments)
     if options.tokens < 1:
         parser.error(f"--tokens is {options.tokens}: must be at least 1")

@@ -179,8 +179,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("episodes", nargs="+", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
-    add("--out", type=Path, required=True, metavar="FILE", help="comparisons (docs/records.md)")
+    add("episodes", nargs="+", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="file to write the comparisons to (docs/records.md)",
+    )
     others = parser.add_mutually_exclusive_group(required=True)
     others.add_argument(
         "--demonstrations", nargs="+", type=Path, metavar="FILE", help="episodes to compare with"
@@ -188,8 +194,18 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     others.add_argument(
         "--reference-answers", type=Path, metavar="FILE", help="questions with their answers"
     )
-    add("--best-of", type=int, metavar="N", help="take the best of the first N of a question")
-    add("--truth", type=Path, metavar="FILE", help="questions with evidence: rate by it")
+    add(
+        "--best-of",
+        type=int,
+        metavar="N",
+        help="use the best of the first N episodes of each question",
+    )
+    add(
+        "--truth",
+        type=Path,
+        metavar="FILE",
+        help="questions with evidence, by which to rate the answers",
+    )
     options = parser.parse_args(arguments)
     if options.best_of is not None and options.best_of < 1:
         parser.error(f"--best-of is {options.best_of}: must be at least 1")

@@ -154,18 +154,38 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("questions", type=Path, metavar="QUESTIONS", help="records with evidence")
-    add("episodes", nargs="+", metavar="EPISODES", help=".jsonl or .jsonl.gz")
-    add("--out", type=Path, required=True, metavar="DIR", help="a folder")
-    add("--held-out", type=float, default=0.1, help="share of the questions (default 0.1)")
-    add("--validation-model", type=float, default=0.0, help="share of the questions (default 0)")
-    add("--share", type=float, default=1.0, help="share of the others to learn from (default 1)")
-    add("--no-ties", action="store_true", help="compare no two equally good answers")
-    add("--each", type=int, default=4, help="decided comparisons of a question (default 4)")
+    add("questions", type=Path, metavar="QUESTIONS", help="question records with evidence")
+    add("episodes", nargs="+", metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
+    add(
+        "--held-out",
+        type=float,
+        default=0.1,
+        help="share of the questions to hold out for validation (default 0.1)",
+    )
+    add(
+        "--validation-model",
+        type=float,
+        default=0.0,
+        help="share of the questions to keep for a validation reward model (default 0)",
+    )
+    add(
+        "--share",
+        type=float,
+        default=1.0,
+        help="share of the remaining questions to learn from (default 1)",
+    )
+    add("--no-ties", action="store_true", help="don't compare answers that are equally good")
+    add(
+        "--each",
+        type=int,
+        default=4,
+        help="maximum number of decided comparisons per question (default 4)",
+    )
     options = parser.parse_args(arguments)
     for name in ("held_out", "validation_model"):
-        if not 0 <= getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')}: must be from 0 to below 1")
+        if not 0 <= (share := getattr(options, name)) < 1:
+            parser.error(f"--{name.replace('_', '-')} is {share}: must be at least 0 and below 1")
     if options.each < 1:
         parser.error(f"--each is {options.each}: must be at least 1")
     if not 0 < options.share <= 1:

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in report.errors:
             print(problem, file=sys.stderr)
         if not learnt["train"]:
-            raise ValueError(f"{options.episodes}: there is nothing to learn from")
+            raise ValueError(f"{options.episodes}: has no episode to learn from")
         options.out.mkdir(parents=True, exist_ok=True)
         for split, of_split in learnt.items():
             if of_split or (split == "validation" and options.held_out):
@@ -134,20 +134,30 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("world", metavar="WORLD", help="the folder of the recorded world")
-    add("episodes", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
-    add("out", type=Path, metavar="OUT", help="a folder")
-    add("--vocabulary", required=True, metavar="DIR", help="a model's or vocabulary's folder")
-    add("--prompt-tokens", type=int, default=2048, help="longest prompt (default 2048)")
-    add("--held-out", type=float, default=0.0, help="share of the questions (default 0)")
-    add("--share", type=float, default=1.0, help="share of the others to learn from (default 1)")
-    add("--faults", action="store_true", help="learn invalid actions and mistakes, too")
-    add("--supported", action="store_true", help="leave out episodes whose answer is not proved")
+    add("world", metavar="WORLD", help="folder of the recorded world")
+    add("episodes", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add("out", type=Path, metavar="OUT", help="folder to write to")
+    add("--vocabulary", required=True, metavar="DIR", help="folder of a model or vocabulary")
+    add("--prompt-tokens", type=int, default=2048, help="maximum tokens of a prompt (default 2048)")
+    add(
+        "--held-out",
+        type=float,
+        default=0.0,
+        help="share of the questions to hold out for validation (default 0)",
+    )
+    add(
+        "--share",
+        type=float,
+        default=1.0,
+        help="share of the remaining questions to learn from (default 1)",
+    )
+    add("--faults", action="store_true", help="also learn invalid actions and mistakes")
+    add("--supported", action="store_true", help="leave out episodes whose answer is not supported")
     options = parser.parse_args(arguments)
     if options.prompt_tokens < 1:
         parser.error(f"--prompt-tokens is {options.prompt_tokens}: must be at least 1")
     if not 0 <= options.held_out < 1:
-        parser.error(f"--held-out is {options.held_out}: must be from 0 to below 1")
+        parser.error(f"--held-out is {options.held_out}: must be at least 0 and below 1")
     if not 0 < options.share <= 1:
         parser.error(f"--share is {options.share}: must be above 0 and at most 1")
     return options

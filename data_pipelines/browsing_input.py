@@ -82,7 +82,7 @@ class BrowsingInput:
             for problem in report.errors:
                 print(problem, file=sys.stderr)
         if not found:
-            raise ValueError(f"{self.mixture_or_task_name}: there is no question to ask")
+            raise ValueError(f"{self.mixture_or_task_name}: has no question to ask")
         return found[: self.limit]
 
     def batches(self, start: int = 0) -> Iterator[dict[str, Any]]:
@@ -107,8 +107,8 @@ class BrowsingInput:
         """
         if self.batch_size % process_count:
             raise ValueError(
-                f"BrowsingInput.batch_size = {self.batch_size}: must be a multiple of the "
-                f"{process_count} processes, which share the questions of an evaluation"
+                f"BrowsingInput.batch_size = {self.batch_size}: must be a multiple of "
+                f"{process_count}, the number of processes that share an evaluation's questions"
             )
         return dataclasses.replace(self, process_index=process_index, process_count=process_count)
 

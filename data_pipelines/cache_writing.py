@@ -109,18 +109,18 @@ def cache_split(
     numbered = isinstance(task.source, NumberedSource)
     if numbered and task.source.endless(split):
         raise CacheError(
-            f"task {task.name!r} makes its records without end, so they can't all be cached"
+            f"task {task.name!r} generates records without end, so they can't all be cached"
         )
     reader = reader_of(task, split, lengths) if numbered else None
     if reader is not None and not fix_draws and _vary(task, reader):
         raise CacheError(
-            f"task {task.name!r} draws its examples anew in each epoch; cached, each epoch would "
-            "have those of the first. If that is what you want, set --fix_draws"
+            f"task {task.name!r} makes new random choices in each epoch, but a cache repeats "
+            "those of the first epoch; if that is what you want, set --fix_draws"
         )
     key = key_of(task, split, lengths, reader)
     examples = _examples_of_all(where, key)
     if examples is not None:
-        say(f"{split}: {examples} examples are there already")
+        say(f"{split}: {examples} examples are already cached")
         return examples
     if reader is None:
         known = _write_from_the_beginning(task, split, lengths, where, key, shard_bytes, say)
@@ -141,9 +141,9 @@ def cache_split(
         for number, shard in enumerate(written)
     )
     if not examples:
-        raise CacheError(f"task {task.name!r} has no example in split {split!r}")
+        raise CacheError(f"task {task.name!r} has no examples in split {split!r}")
     if reader is not None and total != reader.count:
-        raise CacheError(f"{where}: has {total} of {reader.count} records; start this again")
+        raise CacheError(f"{where}: has {total} of {reader.count} records; run this again")
     written_last = {
         "task": task.name, "key": key, "shards": len(written), "records": total,
         "examples": examples, "vocabulary": describe(vocabulary_of(task)), "features": _kinds(task),
@@ -198,7 +198,7 @@ def _write_missing(
     missing = _missing(where, shards)
     done = shards.records - sum(len(shards.range_of(number)) for number in missing)
     if done:
-        say(f"{split}: goes on after {done} records")
+        say(f"{split}: resuming after {done} records")
     known: dict[int, int] = {}
     for number, examples in spread(shards, missing):
         known[number] = examples
@@ -290,7 +290,7 @@ def _write_from_the_beginning(
             index_path(where, number).unlink()
     done = sum(len(shard.checksums) for shard in written)
     if done:
-        say(f"{split}: goes on after {done} records")
+        say(f"{split}: resuming after {done} records")
     dataset = task.get_dataset(
         sequence_length=lengths,
         split=split,

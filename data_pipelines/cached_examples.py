@@ -86,7 +86,9 @@ class Shard:
         except OSError:
             raise
         except Exception as error:  # zipfile, zlib and numpy have many kinds of errors for this
-            raise DamagedIndexError(f"{path}: is no index of cached examples: {error}") from None
+            raise DamagedIndexError(
+                f"{path}: is not an index of cached examples: {error}"
+            ) from None
         shard = cls(**{**values, "key": str(values["key"])})
         count = len(shard.checksums) if shard.checksums.ndim == 1 else -2
         types = shard.starts.dtype, shard.checksums.dtype, shard.pages.dtype
@@ -97,7 +99,7 @@ class Shard:
             or shard.starts[0] != 0
             or (np.diff(shard.starts) < 0).any()
         ):
-            raise DamagedIndexError(f"{path}: is no index of cached examples")
+            raise DamagedIndexError(f"{path}: is not an index of cached examples")
         return shard
 
 
@@ -182,8 +184,8 @@ def described(where: epath.Path) -> dict[str, Any]:
     path = where / DONE
     if not path.exists():
         raise CacheError(
-            f"{where}: has no {DONE}, so it is no complete split of cached examples; "
-            "launch/cache_task.py writes one, and goes on with one that it did not finish"
+            f"{where}: has no {DONE}, so this split of cached examples is missing or incomplete; "
+            "launch/cache_task.py writes it, or resumes one that was interrupted"
         )
     try:
         found: Any = read_json(path)
@@ -302,8 +304,8 @@ class CachedSource(ExampleSource):
         for name, length in lengths.items():
             if saved.get(name, length) != length:
                 raise CacheError(
-                    f"{self.folder}/{split}: was cached for {name} = {saved[name]}, and is read "
-                    f"for {name} = {length}, which gives other examples: change LENGTH, or cache "
+                    f"{self.folder}/{split}: was cached with {name} = {saved[name]}, but is read "
+                    f"with {name} = {length}, which gives other examples: change LENGTH, or cache "
                     "it again in another folder"
                 )
 

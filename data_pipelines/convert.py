@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
     if empty and not report.problems:
         paths = " ".join(map(str, flags.input))
-        print(f"convert: {paths}: there is nothing in it that could be converted", file=sys.stderr)
+        print(f"convert: {paths}: found nothing that can be converted", file=sys.stderr)
     return 1 if empty else 0
 
 
@@ -232,42 +232,53 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Converts public data into the project's JSON lines.",
     )
     formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *COMPARISONS, "textbooks", "webcpm"])
-    parser.add_argument("format", choices=formats, help="of the files")
+    parser.add_argument("format", choices=formats, help="format of the input files")
     parser.add_argument(
-        "input", type=Path, nargs="+", metavar="IN", help="a file, compressed or not"
+        "input", type=Path, nargs="+", metavar="IN", help="input file, compressed or not"
     )
     parser.add_argument("out", type=Path, metavar="OUT_DIR", help="folder to write to")
-    parser.add_argument("--validation", type=_share, default=0.1, help="share (default 0.1)")
-    parser.add_argument("--test", type=_share, default=0.1, help="share (default 0.1)")
+    parser.add_argument(
+        "--validation", type=_share, default=0.1, help="share of the validation split (default 0.1)"
+    )
+    parser.add_argument(
+        "--test", type=_share, default=0.1, help="share of the test split (default 0.1)"
+    )
     parser.add_argument(
         "--distractors", type=_number, default=0, help="other documents per question (default 0)"
     )
     parser.add_argument(
-        "--quote", choices=("sentence", "passage"), default="sentence", help="what is quoted"
+        "--quote",
+        choices=("sentence", "passage"),
+        default="sentence",
+        help="what to quote (default sentence)",
     )
     parser.add_argument(
-        "--articles", action="store_true", help="documents are whole articles, not passages"
+        "--articles", action="store_true", help="use whole articles as documents, not passages"
     )
     parser.add_argument(
         "--types",
         type=lambda text: text.split(","),
         metavar="TYPE,…",
-        help="of comparisons made of claims (default A,B,A2,B2)",
+        help="types of comparisons built from claims (default A,B,A2,B2)",
     )
     parser.add_argument(
-        "--webgpt", action="store_true", help="of eli5: questions as WebGPT's model was asked them"
+        "--webgpt",
+        action="store_true",
+        help="eli5: word the questions as WebGPT's model was asked them",
     )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     flags = parser.parse_args(arguments)
     if flags.format not in GOLD and (flags.distractors or flags.quote != "sentence"):
-        what = "have no questions" if flags.format == "textbooks" else "gives no gold passages"
-        parser.error(f"{flags.format} {what}: --distractors and --quote mean nothing there")
+        what = "has no questions" if flags.format == "textbooks" else "gives no gold passages"
+        parser.error(f"{flags.format} {what}: --distractors and --quote have no effect on it")
     if flags.articles and (flags.format not in _WITH_ARTICLES or flags.distractors):
-        parser.error("--articles is for squad and natural_questions, and needs no --distractors")
+        parser.error(
+            "--articles works only for squad and natural_questions, and not with --distractors"
+        )
     if flags.types is not None and flags.format not in CLAIMS:
-        parser.error(f"--types is for {', '.join(CLAIMS)}")
+        parser.error(f"--types works only for {', '.join(CLAIMS)}")
     if flags.webgpt and flags.format != "eli5":
-        parser.error("--webgpt is for eli5")
+        parser.error("--webgpt works only for eli5")
     flags.types = flags.types or TYPES
     return flags
 

@@ -76,11 +76,11 @@ def fabricate(
       ValueError: there is no such type.
     """
     if unknown := [kind for kind in types if kind not in TYPES]:
-        raise ValueError(f"there is no type {unknown[0]!r}; there are {', '.join(TYPES)}")
+        raise ValueError(f"there is no type {unknown[0]!r}; the types are {', '.join(TYPES)}")
     for checked in claims:
         quote = _quote(checked)
         if holds_mark(checked.claim) or holds_mark(quote) or len(quote) < MINIMUM_QUOTE_LENGTH:
-            report.counts["claims or quotes that no answer can hold"] += 1
+            report.counts["claims or quotes that no answer can contain"] += 1
             continue
         asked = question_for(checked.claim, ask) if {"B", "B2"} & set(types) else None
         for kind in types:
@@ -89,7 +89,7 @@ def fabricate(
             draw = random.Random(seeded)
             question = _yes_no_question(checked.claim, draw) if kind in ("A", "A2") else asked
             if question is None:
-                report.counts[f"claims of which no rule makes a question ({kind})"] += 1
+                report.counts[f"claims that no rule turns into a question ({kind})"] += 1
                 continue
             pair = _pair(checked, kind, quote, claims, draw)
             if pair is None:

@@ -66,7 +66,7 @@ def _questions(path: Path, report: records.Report) -> Iterator[Question]:
     before = report.read
     yield from records.read(path, Question, report=report)
     if report.read == before:
-        raise ValueError(f"{path}: has no question that can be used\n{report}")
+        raise ValueError(f"{path}: has no usable question\n{report}")
 
 
 def _lengths(flags: argparse.Namespace, read: records.Report) -> tuple[int, int]:
@@ -107,20 +107,31 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Filters test questions as the paper does (section 3.1).",
     )
     add = parser.add_argument
-    add("format", choices=("natural_questions", "eli5"), help="which filter")
+    add("format", choices=("natural_questions", "eli5"), help="which filter to apply")
     add("input", type=Path, metavar="IN", help="questions, JSON lines")
-    add("out", type=Path, metavar="OUT", help="file to write")
-    add("--train", type=Path, nargs="+", metavar="FILE", help="natural_questions: to overlap with")
-    add("--index", metavar="FILE", help="has the pages of the search results")
-    add("--shortest", type=int, help=f"eli5: characters (default {SHORTEST})")
-    add("--longest", type=int, help=f"eli5: characters (default {LONGEST})")
-    add("--like", type=Path, metavar="RATED", help="eli5: lengths as these answers' instead")
+    add("out", type=Path, metavar="OUT", help="file to write the questions to")
+    add(
+        "--train",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="natural_questions: training questions that test questions must not overlap with",
+    )
+    add("--index", metavar="FILE", help="index with the pages of search results")
+    add("--shortest", type=int, help=f"eli5: minimum characters of an answer (default {SHORTEST})")
+    add("--longest", type=int, help=f"eli5: maximum characters of an answer (default {LONGEST})")
+    add(
+        "--like",
+        type=Path,
+        metavar="RATED",
+        help="eli5: take both limits from the lengths of these rated answers",
+    )
     flags = parser.parse_args(arguments)
     if (flags.format == "natural_questions") != (flags.train is not None):
-        parser.error("natural_questions needs --train, and nothing else takes it")
+        parser.error("natural_questions needs --train; eli5 doesn't take it")
     for name in ("shortest", "longest", "like"):
         if flags.format == "natural_questions" and getattr(flags, name) is not None:
-            parser.error(f"--{name} is for eli5")
+            parser.error(f"--{name} works only for eli5")
     if flags.like is not None and (flags.shortest, flags.longest) != (None, None):
         parser.error("--like takes the place of --shortest and --longest: give one or the other")
     return flags

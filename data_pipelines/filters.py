@@ -150,7 +150,7 @@ def usual_lengths(answers: Sequence[str]) -> tuple[int, int]:
       ValueError: there are no answers.
     """
     if not answers:
-        raise ValueError("there is no answer whose length could be measured")
+        raise ValueError("there are no answers to take the lengths from")
     low, high = np.percentile([len(answer) for answer in answers], [5, 95])
     return int(np.floor(low)), int(np.ceil(high))
 
@@ -167,11 +167,11 @@ def _eli5_reason(question: Question, shortest: int, longest: int) -> str | None:
     best = question.answers[0] if question.answers else ""
     urls = (url.rstrip(_AFTER_URL).lower() for url in _URL.findall(best))
     if all(_ELI5.admits(url) for url in urls):
-        return "the best answer links to no page outside r/explainlikeimfive"
+        return "the best answer has no link to a page outside r/explainlikeimfive"
     if _EDITED.search(best):
         return "the best answer was edited"
     if not shortest <= len(best) <= longest:
-        return f"the best answer has not {shortest} to {longest} characters"
+        return f"the length of the best answer is not {shortest} to {longest} characters"
     pages = (source for source in question.documents if isinstance(source, Document))
     if any(_ELI5.admits((page.url or "").lower()) for page in pages):
         return "a search result is from r/explainlikeimfive"
@@ -186,8 +186,8 @@ def _gold_titles(question: Question) -> set[str]:
             continue
         if isinstance(source, Hit):
             raise ValueError(
-                f"question {question.id!r}: its page {source.id!r} is a search result, whose title "
-                "is in an index: name the index (--index)"
+                f"question {question.id!r}: the title of its page {source.id!r} is "
+                "in an index: name the index (--index)"
             )
         titles.add(source.title.casefold())
     return titles

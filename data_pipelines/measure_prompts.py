@@ -96,7 +96,7 @@ class PromptStatistics:
             lines.append(f"window holds the quote: {self.with_quote / self.to_hold:.2%}")
         lines += [
             f"documents shown: {', '.join(shares)}",
-            f"other pages dropped as their snippet was not found: {lost} of {considered}",
+            f"other pages dropped because their snippet was not found: {lost} of {considered}",
             f"tokens: mean {statistics.mean(self.tokens):.0f}, largest {max(self.tokens)}",
             f"prompts a second: {made / max(self.seconds, 1e-9):.0f}",
         ]
@@ -188,25 +188,32 @@ def _rated_good(paths: Sequence[Path], report: records.Report) -> Iterator[Rated
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.measure_prompts",
-        description="Makes the training prompts of records and says what they hold.",
+        description="Builds the training prompts of records and reports what they contain.",
     )
     add = parser.add_argument
     add("input", type=Path, nargs="+", metavar="RECORDS", help="rated answers, JSON lines")
     add("--questions", action="store_true", help="the records are questions")
-    add("--vocabulary", required=True, metavar="FOLDER", help="of the model")
-    add("--index", metavar="FILE", help="has the pages of records that hold search results")
+    add("--vocabulary", required=True, metavar="FOLDER", help="folder of the model's vocabulary")
+    add("--index", metavar="FILE", help="index with the pages of search results")
     add("--length", type=int, default=4096, help="tokens of a row (default 4096)")
-    add("--response-tokens", type=int, default=256, help="kept for the response (default 256)")
-    add("--epochs", type=int, default=1, help="prompts of each record (default 1)")
-    add("--limit", type=int, help="take only the first so many (default: all)")
-    add("--seed", type=int, default=0, help="of the draws (default 0)")
+    add(
+        "--response-tokens",
+        type=int,
+        default=256,
+        help="tokens reserved for the response (default 256)",
+    )
+    add("--epochs", type=int, default=1, help="prompts per record (default 1)")
+    add("--limit", type=int, help="read only this many records (default: all)")
+    add("--seed", type=int, default=0, help="seed of the random choices (default 0)")
     flags = parser.parse_args(arguments)
     for name in ("length", "response_tokens", "epochs", "limit"):
         value = getattr(flags, name)
         if value is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} is {value}: must be at least 1")
     if flags.response_tokens >= flags.length:
-        parser.error("--response-tokens leaves nothing of --length for a prompt")
+        parser.error(
+            f"--response-tokens is {flags.response_tokens}: must be below --length ({flags.length})"
+        )
     return flags
 
 

@@ -60,8 +60,8 @@ def find_files(folder: str | Path) -> OwnFiles:
     train = tuple(path for path in files if path not in held_out)
     if not train:
         raise ValueError(
-            f"{folder}: has no file of records to train on, that is none whose name ends with "
-            f"{' or '.join(_SUFFIXES)} and doesn't have 'validation' in it"
+            f"{folder}: has no file of records to train on; expected one whose name ends with "
+            f"{' or '.join(_SUFFIXES)} and doesn't contain 'validation'"
         )
     return OwnFiles(train, held_out)
 
@@ -93,8 +93,8 @@ class OwnRecordsSource(JsonLinesSource):
         if split != "validation" or not self._nearest_only:
             return None
         return (
-            f"only the question nearest to the share of {self._share} is held out; "
-            "it may move to training when you add records"
+            f"only one question is held out, as a share of {self._share} would hold out none; "
+            "it may move to the training split when you add records"
         )
 
     def _read_split(self, split: str) -> tuple[list[tuple[str, str]], records.Report]:
@@ -114,8 +114,9 @@ class OwnRecordsSource(JsonLinesSource):
         chosen = [line for line, is_mine in zip(lines, of_split, strict=True) if is_mine]
         if not chosen:
             raise ValueError(
-                f"all {len(lines)} good records are of one question, so that nothing is left to "
-                "train on when it is held out: add others, or a file with 'validation' in its name"
+                f"all {len(lines)} good records belong to one question, so nothing is left to "
+                "train on when it is held out: add other questions, or a file with 'validation' "
+                "in its name"
             )
         return chosen, report
 

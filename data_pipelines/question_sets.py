@@ -55,8 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("questions", type=Path, metavar="QUESTIONS", help=".jsonl or .jsonl.gz")
-    parser.add_argument("out", type=Path, metavar="OUT", help="a folder")
+    parser.add_argument(
+        "questions", type=Path, metavar="QUESTIONS", help="question records, .jsonl or .jsonl.gz"
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write to")
     parser.add_argument("--share", action="append", required=True, metavar="NAME=N")
     parser.add_argument("--without", action="append", default=[], metavar="FILE")
     options = parser.parse_args(arguments)
@@ -64,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for share in options.share:
         name, _, size = share.partition("=")
         if name in shares:
-            parser.error(f"--share {share}: there is a share of this name already")
+            parser.error(f"--share {share}: the name {name!r} was given before")
         try:
             shares[name] = float(size)
         except ValueError:
             parser.error(f"--share {share}: expected NAME=NUMBER, such as rl=3")
         if not name.isidentifier() or not 0 < shares[name] < math.inf:
-            parser.error(f"--share {share}: expected a name, and a number over 0")
+            parser.error(f"--share {share}: expected a name and a number above 0")
     dealt: dict[str, list[records.Question]] = {name: [] for name in shares}
     files = {name: options.out / f"questions_{name}.jsonl" for name in shares}
     report = records.Report()

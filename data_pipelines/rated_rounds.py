@@ -74,15 +74,15 @@ def merge(rounds: Sequence[Path], out: Path, held_out: float) -> list[RoundCount
         counts.append(RoundCounts(len(answers), len(good[-1]), len(compared), _decided(compared)))
     if not any(each.good for each in counts):
         raise ValueError(
-            f"none of {sum(each.answers for each in counts)} answers was rated plausible and "
+            f"none of the {sum(each.answers for each in counts)} answers was rated plausible and "
             "supported: there is nothing to learn from. Sample at a lower temperature, more "
             "answers to each question, or from a better model"
         )
     if not (_decided(train) and _decided(validation)):
         # The best checkpoint is chosen by accuracy, which ties don't have.
         raise ValueError(
-            f"{_decided(train)} decided comparisons to train with and {_decided(validation)} to "
-            "validate with: there must be some of each; have more items rated"
+            f"{_decided(train)} decided comparisons for training and {_decided(validation)} for "
+            "validation: both need at least one; have more items rated"
         )
     written = [f"round_{number}.jsonl" for number in range(len(rounds))]
     (out / "answers").mkdir(parents=True, exist_ok=True)
@@ -113,8 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for number, each in enumerate(counts):
         print(
-            f"round {number}: {counted(each.answers, 'answer')}, {each.good} of them good; "
-            f"{counted(each.comparisons, 'comparison')}, {each.decided} of them decided"
+            f"round {number}: {counted(each.answers, 'answer')}, {each.good} good; "
+            f"{counted(each.comparisons, 'comparison')}, {each.decided} decided"
         )
     return 0
 
@@ -127,8 +127,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
-    add("rounds", type=Path, nargs="+", metavar="ROUND_DIR", help="exports, in their order")
-    add("--held-out", type=float, default=0.1, help="share for validation (default 0.1)")
+    add("rounds", type=Path, nargs="+", metavar="ROUND_DIR", help="folders of exports, in order")
+    add(
+        "--held-out",
+        type=float,
+        default=0.1,
+        help="share of the questions for validation (default 0.1)",
+    )
     flags = parser.parse_args(arguments)
     if not 0 < flags.held_out < 1:
         parser.error(f"--held-out is {flags.held_out}: must be between 0 and 1")

@@ -96,7 +96,7 @@ def read_samples(
     for fields in records.read_parsed(path, _fields, lambda _: None, report=report):
         question = questions.get(fields["question_id"])
         if question is None:
-            faults["samples of no question in the file"] += 1
+            faults["samples whose question is not in the file"] += 1
             continue
         of_question = found.setdefault(question.id, {})
         text = fields["answer"].strip()
@@ -144,7 +144,7 @@ def _sampled(question: Question, text: str, fields: Mapping[str, Any]) -> Sample
         ):
             break
     else:
-        return "samples whose quote is in no page"
+        return "samples whose quote is not in its page"
     answer = RatedAnswer(
         question.id,
         question.question,
@@ -224,7 +224,7 @@ def choose(
         urgency, two = pair(samples[id], draw)
         found.append((-urgency, draw.random(), two))
     found.sort(key=lambda each: each[:2])
-    passed_over["questions beyond the number of items"] += max(0, len(found) - most)
+    passed_over["questions beyond --items"] += max(0, len(found) - most)
     items = []
     for _, _, two in found[:most]:
         first, second = draw.sample(two, 2)
@@ -259,7 +259,7 @@ def _disagreeing(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
 def _closest(samples: Sequence[Sampled], draw: random.Random) -> _Pair:
     """The two samples with the closest rewards, and minus their distance."""
     if any(each.reward is None for each in samples):
-        raise ValueError("--by uncertainty needs rewards, and a sample has none")
+        raise ValueError("--by uncertainty needs rewards, but a sample has none")
     ranked = sorted(samples, key=lambda each: (each.reward or 0.0, draw.random()))
     gaps = [
         ((upper.reward or 0.0) - (lower.reward or 0.0), place)
@@ -332,20 +332,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("samples", type=Path, metavar="SAMPLES", help="samples, JSON lines")
-    add("questions", type=Path, metavar="QUESTIONS", help="their questions, with pages")
+    add("samples", type=Path, metavar="SAMPLES", help="the samples, JSON lines")
+    add("questions", type=Path, metavar="QUESTIONS", help="their questions, with pages, JSON lines")
     add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
-    add("--by", choices=WAYS, default="random", help="how to choose (default: random)")
-    add("--items", type=int, default=200, help="most items (default: 200)")
+    add("--by", choices=WAYS, default="random", help="how to choose the items (default: random)")
+    add("--items", type=int, default=200, help="maximum number of items (default: 200)")
     add(
         "--contrast",
         action="store_true",
-        help="compare a question's only answer with the same claim beside another sentence",
+        help="compare a question's only answer with the same claim and another sentence",
     )
-    add("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    add("--seed", type=int, default=0, help="seed of the random choices (default: 0)")
     flags = parser.parse_args(arguments)
     if flags.contrast and flags.by == "uncertainty":
-        parser.error("--contrast makes answers without rewards, which --by uncertainty needs")
+        parser.error("--contrast adds answers without rewards, but --by uncertainty needs rewards")
     if flags.items < 1:
         parser.error(f"--items is {flags.items}: must be at least 1")
     return flags

@@ -182,7 +182,7 @@ def record(
     """
     out = Path(folder)
     if out.exists():
-        raise FileExistsError(f"{folder}: is there already; name a new folder")
+        raise FileExistsError(f"{folder}: already exists; name a new folder")
     partial = out.with_name(f"{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -205,12 +205,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("documents", nargs="+", metavar="PATH", help="files and folders")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="the world; a new folder")
-    parser.add_argument("--name", help="of the world (default: the folder's)")
-    parser.add_argument("--host", default=HOST, help="of pages without an address (%(default)s)")
+    parser.add_argument("documents", nargs="+", metavar="PATH", help="files and folders to record")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder for the world")
+    parser.add_argument("--name", help="name of the world (default: the folder's name)")
     parser.add_argument(
-        "--html", choices=("browser", "browser-full"), default="browser", help="what of HTML pages"
+        "--host",
+        default=HOST,
+        help="host in the addresses of pages that have none (default %(default)s)",
+    )
+    parser.add_argument(
+        "--html",
+        choices=("browser", "browser-full"),
+        default="browser",
+        help="which part of an HTML page to record (default browser)",
     )
     options = parser.parse_args(arguments)
     report = FilesReport()
@@ -218,7 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Extractor(options.html) as extractor:
             pages = linked(list(pages_of(options.documents, extractor, options.host, report)))
         if not pages:
-            raise RecordError("hold no document", None, " ".join(options.documents))
+            raise RecordError(
+                "hold no document that can be recorded", None, " ".join(options.documents)
+            )
         record(pages, options.out, options.name)
     except (OSError, RecordError) as error:
         print(f"record_web: {error}", file=sys.stderr)

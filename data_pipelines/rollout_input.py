@@ -41,7 +41,7 @@ class Dropped(enum.Enum):
     LONG_PROMPT = "the prompt has more tokens than prompt_length"
     LONG_QUESTION = "the question has more tokens than question_length"
     NO_QUOTE = "nothing can be quoted from the documents shown"
-    NO_ROOM = "no legal answer has so few tokens as max_tokens"
+    NO_ROOM = "every legal answer has more tokens than max_tokens"
 
 
 @dataclasses.dataclass

@@ -116,7 +116,7 @@ class RowPlan:
                 names = [field.name for field in dataclasses.fields(cls)]
                 values = {name: file[name] for name in names}
         except Exception as error:  # zipfile, zlib and numpy have many kinds of errors for this
-            raise ValueError(f"is no plan of rows: {error}") from None
+            raise ValueError(f"is not a plan of rows: {error}") from None
         plan = cls(**{**values, "varies": bool(values["varies"].any())})
         plan._check(records)
         return plan
@@ -125,16 +125,18 @@ class RowPlan:
         """Refuses examples of other records, and rows that don't partition the examples."""
         parts = (self.examples, 2), (self.segment_ends, 1), (self.row_ends, 1)
         if any(part.dtype != np.int64 or part.ndim != ndim for part, ndim in parts):
-            raise ValueError("is no plan of rows: these are no lists of integers of 64 bits")
+            raise ValueError("is not a plan of rows: its lists do not hold 64-bit integers")
         if self.examples.shape[1] != 2 or (self.examples < 0).any():
-            raise ValueError("is no plan of rows: examples are a record's number and a part's")
+            raise ValueError(
+                "is not a plan of rows: an example must be a record's number and a part's number"
+            )
         if not np.isin(self.examples[:, 0], records).all():
-            raise ValueError("is no plan of rows: it names a record that the block doesn't have")
+            raise ValueError("is not a plan of rows: it names a record that the block doesn't have")
         divided = len(self.examples)
         for name in ("segment_ends", "row_ends"):
             ends = getattr(self, name)
             if (np.diff(ends, prepend=0) < 1).any() or (ends[-1] if len(ends) else 0) != divided:
-                raise ValueError(f"is no plan of rows: {name} don't divide {divided}")
+                raise ValueError(f"is not a plan of rows: {name} don't divide {divided}")
             divided = len(ends)
 
 
@@ -169,7 +171,9 @@ def plan_rows(
         plan = None if path is None else _read(path, block)
         if plan is None:
             if not warned and len(starts) > 1:
-                _log.info("measuring %d records, once, to know which share a row", len(order))
+                _log.info(
+                    "measuring %d records, once, to decide which of them share a row", len(order)
+                )
                 warned = True
             plan = measure(block)
             if path is not None:
@@ -196,7 +200,7 @@ def _read(path: epath.Path, records: Int[np.ndarray, " records"]) -> RowPlan | N
     try:
         return RowPlan.from_bytes(content, records)
     except ValueError as error:
-        _log.warning("%s: %s; it is made again", path, error)
+        _log.warning("%s: %s; building it again", path, error)
         return None
 
 
@@ -208,4 +212,4 @@ def _write(path: epath.Path, content: bytes) -> None:
     try:
         write_file(path, content)
     except OSError as error:
-        _log.warning("%s can't be written, so the next start makes it again: %s", path, error)
+        _log.warning("%s can't be written, so the next start will build it again: %s", path, error)

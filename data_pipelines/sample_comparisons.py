@@ -68,7 +68,7 @@ def _parse_sample(
     fields = JsonFields(value, None, unknown_fields)
     supported = fields.flag("supported")
     if supported is None:
-        raise fields.error("supported", "is missing: the samples have to be judged")
+        raise fields.error("supported", "is missing; judge the samples first")
     # The part of the text that was judged; after few-shot prompts it may not be all of it.
     text = fields.text("answer" if "answer" in fields else "text", empty=True)
     return fields.text("question_id"), fields.text("question"), text, supported
@@ -156,15 +156,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("samples", type=Path, metavar="SAMPLES", help="judged samples, JSON lines")
+    add("samples", type=Path, metavar="SAMPLES", help="the judged samples, JSON lines")
     add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
-    add("--pairs", type=int, default=3, help="most comparisons of a question (default 3)")
-    add("--held-out", type=float, default=0.05, help="share for validation (default 0.05)")
+    add(
+        "--pairs",
+        type=int,
+        default=3,
+        help="maximum number of comparisons per question (default 3)",
+    )
+    add(
+        "--held-out",
+        type=float,
+        default=0.05,
+        help="share of the questions for validation (default 0.05)",
+    )
     flags = parser.parse_args(arguments)
     if flags.pairs < 1:
         parser.error(f"--pairs is {flags.pairs}: must be at least 1")
     if not 0 <= flags.held_out < 1:
-        parser.error(f"--held-out is {flags.held_out}: must be from 0 to less than 1")
+        parser.error(f"--held-out is {flags.held_out}: must be at least 0 and below 1")
     return flags
 
 

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(problem, file=sys.stderr)
     print(_summary(flags.out, written, len(problems), found, settings))
     if web is not None:
-        print(f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} not to be had")
+        print(f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} could not be fetched")
     return 0 if written else 1
 
 
@@ -93,7 +93,7 @@ def _noted(asked: Iterator[R], web: StoredWeb | None) -> Iterator[R]:
             noted = now
             print(
                 f"{counted(number, 'record')} searched for, {number / (now - begun):.2f} a second; "
-                f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} not to be had",
+                f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} could not be fetched",
                 file=sys.stderr,
             )
         yield record
@@ -120,7 +120,7 @@ def _summary(
     lines = [f"{out}: {counted(written, 'record')} written, {skipped} skipped"]
     if found.questions:
         lines.append(
-            f"{found.hits / found.questions:.1f} pages found for a question; "
+            f"{found.hits / found.questions:.1f} pages found per question; "
             f"none for {found.without_hits}"
         )
     if found.with_gold:
@@ -128,7 +128,9 @@ def _summary(
         shares = ", ".join(f"{found.recall(k):.1%} among {k}" for k in ranks)
         lines.append(f"gold page found: {shares} (of {found.with_gold} questions that have one)")
     if found.spans_left_out:
-        lines.append(f"{found.spans_left_out} gold spans of pages that were not found left out")
+        lines.append(
+            f"{found.spans_left_out} gold spans left out, because their pages were not found"
+        )
     return "\n".join(lines)
 
 
@@ -138,17 +140,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Gives questions and rated answers their search results.",
     )
     add = parser.add_argument
-    add("kind", choices=("questions", "rated-answers"), help="what the records are")
-    add("input", type=Path, metavar="IN", help="JSON lines, compressed or not")
-    add("out", type=Path, metavar="OUT", help="file to write")
-    add("--index", required=True, metavar="FILE", help="the index, as `gophercite index` makes it")
+    add("kind", choices=("questions", "rated-answers"), help="kind of the records")
+    add("input", type=Path, metavar="IN", help="the records, JSON lines, compressed or not")
+    add("out", type=Path, metavar="OUT", help="file to write the records to")
+    add("--index", required=True, metavar="FILE", help="index written by `gophercite index`")
     add("--engine", choices=ENGINES, help="search the web; its pages are added to the index")
-    add("--results", type=int, default=10, help="pages wanted for each question (default 10)")
-    add("--append", default="", metavar="WORDS", help="to each query, such as -site:reddit.com")
+    add("--results", type=int, default=10, help="number of pages per question (default 10)")
+    add(
+        "--append",
+        default="",
+        metavar="WORDS",
+        help="words to append to each query, such as -site:reddit.com",
+    )
     add(
         "--found-only",
         action="store_true",
-        help="of questions: show only what was found; else gold pages that were not come last",
+        help="questions: show only pages that were found (default: other gold pages come last)",
     )
     add("--strict", action="store_true", help="stop at the first bad record")
     web = parser.add_argument_group("with --engine")
@@ -156,7 +163,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--search-cache", metavar="FOLDER", help="cache the engine's results in this folder"
     )
     web.add_argument(
-        "--html", choices=("article", "full"), default="article", help="what of HTML pages is read"
+        "--html",
+        choices=("article", "full"),
+        default="article",
+        help="which part of an HTML page to read (default article)",
     )
     web.add_argument(
         "--allow-network", dest="networks", action="append", default=[], metavar="NETWORK",
@@ -164,7 +174,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     flags = parser.parse_args(arguments)
     if flags.kind == "rated-answers" and flags.found_only:
-        parser.error("--found-only is for questions: an answer needs the page that it quotes")
+        parser.error(
+            "--found-only works only for questions: an answer needs the page that it quotes"
+        )
     return flags
 
 

@@ -110,15 +110,27 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("questions", type=Path, metavar="QUESTIONS", help="records with accepted answers")
-    add("episodes", nargs="+", type=Path, metavar="EPISODES", help=".jsonl or .jsonl.gz")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="of the completions")
-    add("--count", type=int, default=256, help="questions to learn from, at most (default 256)")
-    add("--held-out", type=int, default=32, help="questions to evaluate on (default 32)")
-    add("--without-browsing", action="store_true", help="the ablation: the question alone")
+    add("questions", type=Path, metavar="QUESTIONS", help="question records with accepted answers")
+    add("episodes", nargs="+", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder to write the completions to",
+    )
+    add(
+        "--count",
+        type=int,
+        default=256,
+        help="maximum number of questions to learn from (default 256)",
+    )
+    add("--held-out", type=int, default=32, help="number of questions to evaluate on (default 32)")
+    add("--without-browsing", action="store_true", help="ablation: prompts with the question alone")
     options = parser.parse_args(arguments)
-    if options.count < 1 or options.held_out < 1:
-        parser.error("--count and --held-out must be at least 1")
+    for flag, number in (("--count", options.count), ("--held-out", options.held_out)):
+        if number < 1:
+            parser.error(f"{flag} is {number}: must be at least 1")
     return options
 
 

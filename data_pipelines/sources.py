@@ -103,7 +103,9 @@ class NumberedSource(seqio.DataSource):
           ValueError: there is no such split.
         """
         if split not in self.splits:
-            raise ValueError(f"there is no split {split!r}; there are {', '.join(self.splits)}")
+            raise ValueError(
+                f"there is no split {split!r}; the splits are {', '.join(self.splits)}"
+            )
         order = np.arange(self.count(split))
         if shuffle:
             order = self.shuffled(split, np.random.default_rng(seed or 0))

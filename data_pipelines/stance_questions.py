@@ -198,7 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("out", type=Path, metavar="FILE", help="question records")
+    parser.add_argument(
+        "out", type=Path, metavar="FILE", help="file to write the question records to"
+    )
     out = parser.parse_args(arguments).out
     try:
         count = records.write(out, stance_questions())

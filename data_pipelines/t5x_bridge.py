@@ -202,7 +202,7 @@ class GopherCiteModel(t5x.models.BaseTransformerModel):
         """
         if "decoder_causal_attention" not in batch:
             raise ValueError(
-                "there are no inputs to continue: predictions need a task with 'inputs' and "
+                "there are no inputs to continue: for predictions, use a task with 'inputs' and "
                 "feature_converter_cls = @seqio.DecoderFeatureConverter"
             )
         key = rng if rng is not None else (decoder_params or {}).get("decode_rng")

@@ -75,7 +75,7 @@ class NothingUsableError(Exception):
     """No example of a task passes its filters and fits into a row; `task` is its name."""
 
     def __init__(self, task: str) -> None:
-        super().__init__(f"task {task!r} has no example that can be used")
+        super().__init__(f"task {task!r} has no usable example")
         self.task = task
 
 

@@ -226,7 +226,7 @@ def add_tfds(
     """
     if dataset not in tfds_sources.DATASETS:
         known = ", ".join(tfds_sources.DATASETS)
-        raise ValueError(f"no TFDS data set is known as {dataset!r}; there are {known}")
+        raise ValueError(f"no TFDS data set is known as {dataset!r}; the known ones are {known}")
     source = tfds_sources.TfdsSource(tfds_sources.DATASETS[dataset], data_dir)
     steps: list[preprocessors.Preprocessor] = (
         [preprocessors.encode_closed_book]
@@ -245,7 +245,7 @@ def add_mixture(name: str, rates: Mapping[str, float]) -> str:
     for task, rate in rates.items():
         if not 0 < rate < math.inf:
             raise ValueError(
-                f"the rate of {task!r} in {name!r} is {rate}; it must be a number over 0 "
+                f"the rate of {task!r} in {name!r} is {rate}; it must be a number above 0 "
                 "(add_mixture.rates)"
             )
     if name in seqio.MixtureRegistry.names():
@@ -256,7 +256,9 @@ def add_mixture(name: str, rates: Mapping[str, float]) -> str:
 
 def _refuse_unread_index(index: str | Path | None, contexts: ContextSettings | None) -> None:
     if index is not None and contexts is None:
-        raise ValueError("an index of pages needs contexts, which say what prompts show of them")
+        raise ValueError(
+            "an index of pages needs contexts, which choose the documents that prompts show"
+        )
 
 
 def _add_questions(

@@ -133,7 +133,7 @@ def _plain(value: Any) -> Any:
 def _rated_answer(question: GoldQuestion, source: str) -> dict[str, Any]:
     _, answer = to_records(question, (question.document,), source, ConversionSettings())
     if answer is None:
-        raise BadRecord("no sentence says the answer")
+        raise BadRecord("no sentence contains the answer")
     try:
         records.from_json(records.to_json(answer), records.RatedAnswer)
     except records.RecordError as error:

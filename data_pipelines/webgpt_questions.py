@@ -61,7 +61,7 @@ def arc_question(question: str, options: Sequence[str]) -> str:
       ValueError: there are more options than letters.
     """
     if len(options) > 26:
-        raise ValueError(f"{len(options)} options are more than the alphabet has letters")
+        raise ValueError(f"{len(options)} options are too many: at most 26 letters can name them")
     lines = (f"{chr(ord('A') + number)}. {option}" for number, option in enumerate(options))
     return "\n".join([question, *lines])
 

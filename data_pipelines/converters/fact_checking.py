@@ -89,7 +89,9 @@ def read_fever(path: Path, report: ConversionReport) -> Iterator[CheckedClaim]:
     folder = path.parent / "wiki-pages"
     files = sorted(folder.glob("*.jsonl*"))
     if not files:
-        raise FileNotFoundError(f"{path}: the pages should be in {folder}, which has no JSON lines")
+        raise FileNotFoundError(
+            f"{path}: expected the pages in {folder}, but it has no .jsonl files"
+        )
     wanted = {
         title
         for _, value in gold.read_lines(path, ConversionReport())

@@ -83,7 +83,7 @@ def convert_simplified(path: Path, report: ConversionReport) -> Iterator[GoldQue
             tokens = text_field(value, "document_text").split(" ")
             annotations = [_annotation(a, len(tokens)) for a in list_field(value, "annotations")]
             if not any(starts and first >= 0 for (first, _), starts, _ in annotations):
-                report.counts["questions without a short answer in a long one"] += 1
+                report.counts["questions without a short answer inside a long one"] += 1
                 continue
             yield question_of_tokens(
                 f"nq-{value.get('example_id', number)}",
@@ -169,6 +169,8 @@ def _title_in(url: str) -> str:
         parts = urllib.parse.urlsplit(html.unescape(url))
         titles_asked = urllib.parse.parse_qs(parts.query).get("title")
     except ValueError as error:
-        raise BadRecord(f"field 'document_url': {url!r:.60} is no address: {error}") from None
+        raise BadRecord(
+            f"field 'document_url': {url!r:.60} is not a valid address: {error}"
+        ) from None
     title = titles_asked[0] if titles_asked else parts.path.rpartition("/")[2]
     return urllib.parse.unquote(title) or url

@@ -99,7 +99,7 @@ def convert_alce(path: Path, report: ConversionReport) -> Iterator[Question]:
     source = _stem(path)
     values = read_json(path)
     if not isinstance(values, list):
-        raise ValueError(f"{path} is no file of ALCE's: expected a list")
+        raise ValueError(f"{path} is not an ALCE file: expected a list")
     for index, value in enumerate(values):
         with report.skipping(f"{path}: [{index}]"):
             found: dict[str, Document] = {}
@@ -130,7 +130,9 @@ def convert_asqa(path: Path, report: ConversionReport) -> Iterator[Question]:
     """
     splits = read_json(path)
     if not isinstance(splits, dict) or not all(isinstance(v, dict) for v in splits.values()):
-        raise ValueError(f"{path} is no ASQA JSON: expected splits, each an object of questions")
+        raise ValueError(
+            f"{path} is not ASQA JSON: expected an object of splits, each an object of questions"
+        )
     for split, questions in splits.items():
         for id, value in questions.items():
             with report.skipping(f"{path}: {split}[{id!r:.40}]"):
@@ -166,9 +168,9 @@ def convert_truthfulqa(path: Path, report: ConversionReport) -> Iterator[Questio
         try:
             columns = set(rows.fieldnames or ())
         except csv.Error as error:
-            raise ValueError(f"{path} is no TruthfulQA CSV: its first line: {error}") from None
+            raise ValueError(f"{path} is not TruthfulQA CSV: its first line: {error}") from None
         if missing := needed - columns:
-            raise ValueError(f"{path} is no TruthfulQA CSV: no column {min(missing)!r}")
+            raise ValueError(f"{path} is not TruthfulQA CSV: it has no column {min(missing)!r}")
         for number in itertools.count(1):
             with report.skipping(f"{path}: row {number}"):
                 try:

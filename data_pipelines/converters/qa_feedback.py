@@ -36,7 +36,7 @@ def convert_qa_feedback(path: Path, report: ConversionReport) -> Iterator[Compar
                 )
             for (first, second), choice in zip(_PAIRS, choices, strict=True):
                 if answers[first].split() == answers[second].split():
-                    report.counts["pairs of the same answer"] += 1
+                    report.counts["pairs of identical answers"] += 1
                     continue
                 yield Comparison(
                     id=f"qa_feedback-{number}-{first + 1}-{second + 1}",

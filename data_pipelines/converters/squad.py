@@ -38,7 +38,7 @@ def convert_squad(path: Path, report: ConversionReport) -> Iterator[GoldQuestion
     try:
         articles = list_field(read_json(path), "data")
     except BadRecord as error:
-        raise ValueError(f"{path} is no SQuAD JSON: {error}") from None
+        raise ValueError(f"{path} is not SQuAD JSON: {error}") from None
     paragraphs = list(_paragraphs(path, articles, report))
     minted = None
     if titles.says_nothing({title for _, title, _ in paragraphs}, len(paragraphs)):

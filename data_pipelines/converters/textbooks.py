@@ -75,7 +75,7 @@ def _sections(path: Path, report: ConversionReport) -> Iterator[tuple[str, str, 
         try:
             title = readable(text_field(section, "title"))
             if not title:
-                raise BadRecord("field 'title': holds nothing but reserved marks")
+                raise BadRecord("field 'title': contains nothing but reserved marks")
             yield text_field(section, "book"), title, text_field(section, "text")
         except BadRecord as problem:
             report.skip(f"{path}:{number}", str(problem))

@@ -33,11 +33,11 @@ def convert_trivia_qa(path: Path, report: ConversionReport) -> Iterator[GoldQues
     """
     evidence = path.resolve().parent.parent / "evidence"
     if not evidence.is_dir():
-        raise ValueError(f"{path}: the pages should be in {evidence}, which is no folder")
+        raise ValueError(f"{path}: expected the pages in {evidence}, which is not a folder")
     try:
         entries = gold.list_field(read_json(path), "Data")
     except BadRecord as error:
-        raise ValueError(f"{path} is no TriviaQA JSON: {error}") from None
+        raise ValueError(f"{path} is not TriviaQA JSON: {error}") from None
     for index, value in enumerate(entries):
         with report.skipping(f"{path}: Data[{index}]"):
             answer = value.get("Answer") if isinstance(value, dict) else None
@@ -73,7 +73,7 @@ def question_of_pages(
             if span is not None:
                 accepted = gold.with_first(answer, answers)
                 return GoldQuestion(id, question, document, title, accepted, span)
-    raise BadRecord("no page says the answer")
+    raise BadRecord("no page contains an answer")
 
 
 def _pages(value: dict[str, Any], evidence: Path) -> Iterator[tuple[str, str]]:
@@ -99,7 +99,7 @@ def _text(folder: Path, name: str) -> str:
 def _inside(folder: Path, name: str) -> Path:
     """Returns the path of a page, whose name is not trusted."""
     if "\0" in name:
-        raise BadRecord(f"field 'Filename': {name!r:.60} is no name of a file")
+        raise BadRecord(f"field 'Filename': {name!r:.60} is not a valid file name")
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         raise BadRecord(f"field 'Filename': {name!r:.60} leads out of the evidence folder")

@@ -83,7 +83,7 @@ def read_webcpm(path: Path, report: ConversionReport) -> Iterator[tuple[int, Web
     if isinstance(values, dict):
         values = values.get("data")
     if not isinstance(values, list):
-        raise ValueError(f"{path} is no data of WebCPM: expected a list, or an object with 'data'")
+        raise ValueError(f"{path} is not WebCPM data: expected a list, or an object with 'data'")
     for index, value in enumerate(values):
         with report.skipping(f"{path}: [{index}]"):
             yield index, _demonstration(value)

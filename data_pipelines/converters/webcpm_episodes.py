@@ -175,7 +175,7 @@ class _Play:
         if walk.state.phase == "answering":
             walk.write(self._answer())
         elif walk.state.end != "nonsense":
-            raise BadRecord("none of its digests stands in the pages that were opened")
+            raise BadRecord("none of its quotes occurs in the pages that were opened")
         return Episode(
             id=self._id,
             question_id=_question_id(self._said.question),
@@ -221,7 +221,7 @@ class _Play:
                 walk.do("End: Nonsense")
             case name:
                 known = name in (webcpm.MERGE, webcpm.TOP, webcpm.BACK)
-                self._count(f"actions left out: {name if known else 'of unknown names'}")
+                self._count(f"actions left out: {name if known else 'unknown names'}")
 
     def _open(self, address: str) -> None:
         walk = self._walk
@@ -230,21 +230,21 @@ class _Play:
             None,
         )
         if number is None or walk.state.place is None or walk.state.place.kind != "search":
-            raise BadRecord(f"opens {address!r:.80}, which is not among the results")
+            raise BadRecord(f"opens {address!r:.80}, which is not among the search results")
         link = walk.shown.links[number]
         self._bring((link.start, link.end))
         walk.do(f"Clicked on link {number}")
         if walk.page.problem is not None:
-            self._count("pages opened of which the file has no text")
+            self._count("opened pages whose text the file doesn't have")
 
     def _quote(self, text: str) -> None:
         walk = self._walk
         if _squeeze(text) not in self._kept:
-            self._count("quotes left out: removed again")
+            self._count("quotes left out: removed by the person")
             return
         span = walk.shown.matcher.quote(escape(normalise_text(text)), 0)
         if walk.page.source_problem is not None or span is None:
-            self._count("quotes left out: not in the page")
+            self._count("quotes left out: not on the page")
             return
         self._bring(span)
         written = " ".join(walk.shown.plain[slice(*span)].split())
@@ -260,7 +260,9 @@ class _Play:
             if walk.state.place is None or (
                 first == 0 if times < 0 else last + 1 >= len(walk.shown)
             ):
-                self._report.counts["actions left out: scrolls past an end"] += abs(times)
+                self._report.counts["actions left out: scrolls past the end of a page"] += abs(
+                    times
+                )
                 return
             step = min(3, abs(times))
             walk.do(f"Scrolled {'down' if times > 0 else 'up'} {step}")
@@ -286,7 +288,7 @@ class _Play:
             squeezed = map(_squeeze, texts)
             found = [self._numbers[text] for text in squeezed if text in self._numbers]
             if not found:
-                self._count("citations left out: of no quote")
+                self._count("citations left out: they cite no quote")
             return "".join(f"[{each}]" for each in dict.fromkeys(found))
 
         return _CITED.sub(cited, self._said.answer)

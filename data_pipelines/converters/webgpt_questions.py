@@ -37,7 +37,7 @@ def convert_trivia_qa_open(path: Path, report: ConversionReport) -> Iterator[Que
     try:
         entries = list_field(read_json(path), "Data")
     except BadRecord as error:
-        raise ValueError(f"{path} is no TriviaQA JSON: {error}") from None
+        raise ValueError(f"{path} is not TriviaQA JSON: {error}") from None
     for index, value in enumerate(entries):
         with report.skipping(f"{path}: Data[{index}]"):
             id, question = text_field(value, "QuestionId"), text_field(value, "Question")
@@ -66,7 +66,7 @@ def convert_arc(path: Path, report: ConversionReport) -> Iterator[Question]:
             stem, options = _options(value)
             labels = [label for label, _ in options]
             if labels.count(key) != 1:
-                raise BadRecord(f"field 'answerKey': {key!r:.20} is none of the labels {labels}")
+                raise BadRecord(f"field 'answerKey': {key!r:.20} is not one of the labels {labels}")
             right = options[labels.index(key)][1]
             texts = [text for _, text in options]
             if len(set(texts)) < len(texts):

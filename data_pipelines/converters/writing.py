@@ -40,7 +40,7 @@ class ConversionSettings:
         if min(self.validation, self.test) < 0 or self.validation + self.test > 1:
             raise ValueError(
                 f"the shares of validation and test are {self.validation} and {self.test}; "
-                "they must be 0 or more, and at most 1 together"
+                "each must be 0 or more, and their sum at most 1"
             )
         if self.quote not in ("sentence", "passage"):
             raise ValueError(f"quote is {self.quote!r}; it must be 'sentence' or 'passage'")
@@ -81,12 +81,12 @@ def write_records(
         for item in of_split:
             shown = _with_distractors(item, pool, settings.distractors)
             if len(shown) <= settings.distractors:
-                report.counts["questions with fewer distractors than asked for"] += 1
+                report.counts["questions with fewer distractors than requested"] += 1
             question, answer = to_records(item, shown, source, settings)
             try:
                 questions.append(records.from_json(records.to_json(question), Question))
                 if answer is None:
-                    report.counts["questions that no sentence answers"] += 1
+                    report.counts["questions without a sentence that answers them"] += 1
                 else:
                     answers.append(records.from_json(records.to_json(answer), RatedAnswer))
             except records.RecordError as problem:

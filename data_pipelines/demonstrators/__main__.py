@@ -31,10 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("world", metavar="WORLD", help="a folder")
-    parser.add_argument("questions", type=Path, metavar="QUESTIONS", help=".jsonl or .jsonl.gz")
-    parser.add_argument("out", type=Path, metavar="OUT", help=".jsonl or .jsonl.gz")
-    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default 0)")
+    parser.add_argument("world", metavar="WORLD", help="folder of the world")
+    parser.add_argument(
+        "questions", type=Path, metavar="QUESTIONS", help="questions, .jsonl or .jsonl.gz"
+    )
+    parser.add_argument(
+        "out", type=Path, metavar="OUT", help="file to write the episodes to, .jsonl or .jsonl.gz"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the random decisions (default 0)"
+    )
     add_options(parser)
     options = parser.parse_args(arguments)
     report, reading = DemonstrationReport(), records.Report()

@@ -57,7 +57,7 @@ class DemonstrationReport:
                 f"{actions / number:7.1f} {invalid / actions:7.1%}"
             )
         if self.without_way:
-            lines.append(f"{counted(self.without_way, 'question')} without a way to the proof")
+            lines.append(f"{counted(self.without_way, 'question')} without a route to the evidence")
         return "\n".join(lines)
 
 

@@ -20,21 +20,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--styles",
         default=",".join(VARIED),
         metavar="STYLE,…",
-        help=f"who demonstrates, in turn, of {', '.join(STYLES)} (default: all but the direct one)",
+        help=f"styles that take turns, out of {', '.join(STYLES)} (default %(default)s)",
     )
     styles.add_argument(
         "--noise",
         type=float,
         default=1.0,
         metavar="FACTOR",
-        help="of all rates of what goes wrong; 0 for nothing (default 1)",
+        help="factor for all mistake rates; 0 for no mistakes (default 1)",
     )
     styles.add_argument(
         "--rate",
         action="append",
         default=[],
         metavar="NAME=RATE",
-        help=f"of one of them, for all styles, from 0 to 1: {', '.join(_RATES)}",
+        help=f"rate of one kind of mistake, from 0 to 1, for all styles: {', '.join(_RATES)}",
     )
     add_rules(parser)
 
@@ -48,14 +48,14 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         type=_actions,
         default=default.actions,
         metavar="N|N-M",
-        help="how many an episode has, or a range from which that is drawn (default 100)",
+        help="number of actions per episode, or a range to draw it from (default 100)",
     )
     for name, what in (
-        ("view_lines", "lines on a screen"),
+        ("view_lines", "lines per screen"),
         ("lines_above", "lines shown above what `Find in page` finds"),
-        ("columns", "characters of a line"),
-        ("results", "hits on a page of results"),
-        ("reference_characters", "of all quotes together"),
+        ("columns", "characters per line"),
+        ("results", "hits per page of results"),
+        ("reference_characters", "maximum characters of all quotes together"),
     ):
         flag = f"--{name.replace('_', '-')}"
         value = getattr(default, name)
@@ -85,21 +85,21 @@ def styles_of(options: argparse.Namespace) -> list[Style]:
       ValueError: a flag is wrong; the message says what would be right.
     """
     if not options.noise >= 0:
-        raise ValueError(f"--noise: {options.noise} is negative")
+        raise ValueError(f"--noise is {options.noise}: must be 0 or more")
     styles = []
     for name in options.styles.split(","):
         if name not in STYLES:
-            raise ValueError(f"--styles: {name!r} is none of {', '.join(STYLES)}")
+            raise ValueError(f"--styles: {name!r} is not one of {', '.join(STYLES)}")
         styles.append(STYLES[name])
     given = {}
     for rate in options.rate:
         name, _, value = rate.partition("=")
         if name not in _RATES:
-            raise ValueError(f"--rate: {name!r} is none of {', '.join(_RATES)}")
+            raise ValueError(f"--rate: {name!r} is not one of {', '.join(_RATES)}")
         try:
             given[name] = float(value)
         except ValueError:
-            raise ValueError(f"--rate {rate}: {value!r} is no number") from None
+            raise ValueError(f"--rate {rate}: {value!r} is not a number") from None
     return [
         dataclasses.replace(
             style, noise=dataclasses.replace(style.noise.times(options.noise), **given)
@@ -126,7 +126,7 @@ def _actions(text: str) -> int | tuple[int, int]:
     try:
         return (int(least), int(most)) if dash else int(least)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, and no range N-M") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range N-M") from None
 
 
 def numbers(text: str) -> Sequence[float]:
@@ -139,8 +139,8 @@ def numbers(text: str) -> Sequence[float]:
         found = [float(each) for each in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of numbers such as 4,3,2,1"
+            f"{text!r} is not a list of numbers such as 4,3,2,1"
         ) from None
     if min(found) < 0 or not 0 < sum(found) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: weights are not negative, and not all 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: weights must not be negative, and not all 0")
     return found

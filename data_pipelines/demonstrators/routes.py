@@ -69,7 +69,7 @@ def route_of(
         words = _words_to_find(question.question, text, span.start, span.end)
         legs.append(Leg(address, title, (span.start, span.end), sentence, words))
     if not legs or legs[-1].span is None:
-        raise NoWayError(f"question {question.id!r} says of no page that it proves the answer")
+        raise NoWayError(f"question {question.id!r} has no evidence in its last document")
     return tuple(legs)
 
 

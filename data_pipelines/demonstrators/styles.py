@@ -36,7 +36,9 @@ class Noise:
         for field in dataclasses.fields(self):
             if not 0 <= getattr(self, field.name) <= 1:
                 value = getattr(self, field.name)
-                raise ValueError(f"{field.name}: {value} is no probability from 0 to 1")
+                raise ValueError(
+                    f"{field.name}: {value} is not a probability; it must be between 0 and 1"
+                )
 
     def times(self, factor: float) -> "Noise":
         """Returns all probabilities multiplied by a factor, but at most 1."""

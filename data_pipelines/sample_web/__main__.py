@@ -27,6 +27,7 @@ from data_pipelines.demonstrators.options import (
 from data_pipelines.sample_web.making import Made, make_split
 from data_pipelines.sample_web.questions import MOST_STEPS, STEPS
 from data_pipelines.sample_world.names import SPLITS
+from gophercite.text.counting import counted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings, styles = settings_of(options), styles_of(options)
         if existing := [split for split in SPLITS if (options.out / f"world_{split}").exists()]:
             raise FileExistsError(
-                f"{options.out / f'world_{existing[0]}'}: is there already; name a new folder"
+                f"{options.out / f'world_{existing[0]}'}: already exists; name a new folder"
             )
         for split in SPLITS:
             began = time.monotonic()
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             print(_said(split, made, time.monotonic() - began), flush=True)
             if sum(made.questions.values()) < questions:
-                few = f"{split}: the site has only {sum(made.questions.values())} such questions"
+                few = f"{split}: the site allows only {sum(made.questions.values())} such questions"
                 print(f"{few}; {questions} were asked for", file=sys.stderr)
     except (OSError, ValueError) as error:
         print(f"sample_web: {error}", file=sys.stderr)
@@ -65,11 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(split: str, made: Made, seconds: float) -> str:
-    by_steps = ", ".join(f"{made.questions[n]} of {n}" for n in sorted(made.questions))
+    by_steps = ", ".join(
+        f"{made.questions[n]} need {counted(n, 'page')}" for n in sorted(made.questions)
+    )
     number = sum(made.questions.values())
     lines = [
-        f"{split}: {made.pages} pages with {made.links} links, {made.hidden} that no search finds; "
-        f"{number} questions, by the pages that they need: {by_steps}; {seconds:.1f} s"
+        f"{split}: {made.pages} pages with {made.links} links, {made.hidden} hidden from search; "
+        f"{number} questions ({by_steps}); {seconds:.1f} s"
     ]
     if made.demonstrations.episodes:
         lines.append(str(made.demonstrations))
@@ -82,36 +85,40 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
-    parser.add_argument("--seed", type=int, default=0, help="which web (default 0)")
-    parser.add_argument("--pages", type=int, default=300, help="of each split (default 300)")
     parser.add_argument(
-        "--questions", type=int, default=1000, help="of the training split (default 1000)"
+        "--out", type=Path, required=True, metavar="DIR", help="new folder to write to"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the web (default 0)")
+    parser.add_argument("--pages", type=int, default=300, help="pages per split (default 300)")
+    parser.add_argument(
+        "--questions", type=int, default=1000, help="questions of the training split (default 1000)"
     )
     parser.add_argument(
         "--demonstrations",
         type=int,
         default=1000,
-        help="how many of these are demonstrated, the first ones; the others are for reward models "
-        "and reinforcement learning, whose questions should be others (default 1000)",
+        help="number of training questions to demonstrate; the rest are for reward models "
+        "and reinforcement learning, which should see other questions (default 1000)",
     )
     parser.add_argument(
         "--held-out-questions",
         type=int,
         default=200,
-        help="of validation and test each, all of them demonstrated (default 200)",
+        help="questions of the validation and test splits each, all demonstrated (default 200)",
     )
     parser.add_argument(
         "--steps",
         type=numbers,
         default=STEPS,
         metavar="N,N,N,N",
-        help="how often a question needs one page, two, three, four (default 4,3,2,1)",
+        help="relative frequencies of questions that need 1, 2, 3 and 4 pages (default 4,3,2,1)",
     )
     add_options(parser)
     options = parser.parse_args(arguments)
     if len(options.steps) > MOST_STEPS:
-        parser.error(f"argument --steps: at most {MOST_STEPS} numbers")
+        parser.error(
+            f"argument --steps: expected at most {MOST_STEPS} numbers, got {len(options.steps)}"
+        )
     for name in ("questions", "held_out_questions"):
         if getattr(options, name) < 1:
             parser.error(f"argument --{name.replace('_', '-')}: must be at least 1")

@@ -49,12 +49,12 @@ def main() -> None:
         description="Writes a world of invented pages, questions and rated answers.",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--seed", type=int, default=0, help="which world (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the world (default 0)")
     parser.add_argument(
-        "--questions", type=int, default=1000, help="questions of each split (default 1000)"
+        "--questions", type=int, default=1000, help="questions per split (default 1000)"
     )
     parser.add_argument(
-        "--pages", type=int, default=1000, help="pages of each split, at most 1490 (default 1000)"
+        "--pages", type=int, default=1000, help="pages per split, at most 1490 (default 1000)"
     )
     arguments = parser.parse_args()
     if arguments.questions < 1:

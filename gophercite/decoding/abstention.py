@@ -100,12 +100,13 @@ def promise_quality(
     needed = math.ceil(math.log(error) / math.log(quality))
     if len(scores) < needed:
         raise TooFewLabelsError(
-            f"{len(scores)} labelled answers are too few to promise {percent(quality)} good ones "
-            f"with confidence {percent(confidence)}: were all of them good, it would take {needed}"
+            f"{len(scores)} labelled answers are too few to promise {percent(quality)} good "
+            f"answers with confidence {percent(confidence)}: even if all were good, it would take "
+            f"{needed}"
         )
     raise TooFewLabelsError(
-        f"at no threshold do {len(scores)} labelled answers show {percent(quality)} good ones with "
-        f"confidence {percent(confidence)}; over all of them {good.mean():.0%} are good"
+        f"no threshold on {len(scores)} labelled answers gives {percent(quality)} good ones with "
+        f"confidence {percent(confidence)}; of all of them {good.mean():.0%} are good"
     )
 
 
@@ -120,8 +121,8 @@ def checked(
     scores, good = np.asarray(scores, float), np.asarray(good, bool)
     if scores.ndim != 1 or scores.shape != good.shape or not len(scores):
         raise ValueError(
-            f"scores have shape {scores.shape}, labels {good.shape}: both must be [questions], and "
-            "at least one"
+            f"scores have shape {scores.shape}, labels {good.shape}: both must be [questions], "
+            "with at least one question"
         )
     if np.isnan(scores).any():
         raise ValueError("a score is not a number")

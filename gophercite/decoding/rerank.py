@@ -114,7 +114,7 @@ def sample_in_turn(
     (each,) = turns
     size = 1 << (len(questions) - 1).bit_length() if batch_size is None else batch_size
     if size < len(questions):
-        raise ValueError(f"batch_size = {size}: there are {len(questions)} questions")
+        raise ValueError(f"batch_size = {size}: is too small for {len(questions)} questions")
     missing = size - len(questions)
     prompts = [prompt for of_one in questions for prompt in of_one[:each]]
     counts = [len(range(place, count, each)) for place in range(each)] * len(questions)

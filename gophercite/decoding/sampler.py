@@ -123,7 +123,7 @@ def sample(
     each = samples_per_prompt
     counts = np.array([each] * len(prompts) if isinstance(each, int) else each, np.int32)
     if len(counts) != len(prompts):
-        raise ValueError(f"samples_per_prompt: {len(counts)} numbers for {len(prompts)} prompts")
+        raise ValueError(f"samples_per_prompt has {len(counts)} numbers for {len(prompts)} prompts")
     most = max(int(counts.max()), least_samples)
     rows = most if rows_per_prompt is None else rows_per_prompt
     at_a_time = len(prompts) if prompts_in_flight is None else prompts_in_flight

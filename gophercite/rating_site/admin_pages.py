@@ -52,10 +52,10 @@ def log_in(site: Site, visit: Visit) -> Response:
       RefusedError: the form is not of this session, or there were too many attempts.
     """
     if visit.session is None or visit.session.kind != "login" or site.expired(visit.session):
-        return _login_form(site, "The form was too old. Please try again.", 403)
+        return _login_form(site, "The form had expired. Please try again.", 403)
     site.signer.check_form(visit.session, visit.sent.get("form", ""))
     if not site.logins.take(address_of(visit.request)):
-        raise RefusedError(429, "Too many tries. Please wait for a minute.", "too-many-logins")
+        raise RefusedError(429, "Too many attempts. Please wait a minute.", "too-many-logins")
     name = visit.sent.get("name", "")
     with site.store.reading() as connection:
         query = sa.select(administrators).where(administrators.c.name == name)

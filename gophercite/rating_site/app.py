@@ -170,10 +170,10 @@ def server(
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return message("Sorry", "There is no such page.", error.status_code)
+    return message("Sorry", "This page does not exist.", error.status_code)
 
 
 async def _failure(request: Request, error: Exception) -> Response:
     logging.getLogger(__name__).error("%s failed", path_of(request), exc_info=error)
-    text = "Something went wrong here. What you had sent before is kept. Please try again."
+    text = "Something went wrong here. What you sent before was saved. Please try again."
     return message("Sorry", text, 500)

@@ -30,7 +30,7 @@ from gophercite.ratings.store import StudyError
 T = TypeVar("T")
 
 _OLD_FORM = (
-    "That was sent from a page that you had already gone on from, so nothing was done. "
+    "You sent that from a page that you had already left, so nothing was done. "
     "This is where you are."
 )
 # A link that the screen cuts off has no end mark; one that began above the screen has no number.
@@ -79,11 +79,11 @@ class Errand:
             logging.getLogger(__name__).error("%s", error)
             text = (
                 "The pages can't be read just now. What you did before is kept. "
-                "Please tell who sent you the link."
+                "Please tell the person who sent you the link."
             )
             raise RefusedError(503, text, "world-unreadable") from None
         except BusyError:
-            text = "Many are waiting for a page just now. Nothing was done: please try again."
+            text = "Many people are waiting for a page now. Nothing was done: please try again."
             raise RefusedError(503, text) from None
 
     @property

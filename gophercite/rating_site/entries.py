@@ -134,8 +134,9 @@ def parse(value: object, unknown: collections.Counter[str]) -> Shown:
     if "text" in value or "declined" in value:
         return _line(value, unknown)
     raise RecordError(
-        "is no rated answer (`claim`), no comparison (`responses`), no episode (`steps`), not what "
-        "`gophercite ask --json` prints (`answer`), and no line of an evaluation (`text`)"
+        "is neither a rated answer (`claim`), nor a comparison (`responses`), nor an episode "
+        "(`steps`), nor what `gophercite ask --json` prints (`answer`), nor a line of an "
+        "evaluation (`text`)"
     )
 
 
@@ -288,7 +289,7 @@ def _claim(triple: Evidence, page: Document | None) -> str:
     start = None if page is None else _place(triple, page)
     if page is not None and start is not None:
         marks = [Mark(start, start + len(triple.quote))]
-        return claim + source(page, marks, "the quote stands here, word for word")
+        return claim + source(page, marks, "the quote is here, word for word")
     quote = f'<blockquote dir="auto">{escape_html(triple.quote)}</blockquote>\n'
     title = f'<p class="title" dir="auto">{escape_html(triple.title)}</p>\n'
     return f'{claim}<section class="source">{title}{quote}</section>\n'
@@ -300,7 +301,7 @@ def _citation(citation: Citation, pages: Pages) -> str:
         return _claim(Evidence(citation.claim, citation.title, citation.quote), None)
     claim = f'<p class="claim" dir="auto">{escape_html(citation.claim)}</p>\n'
     marks = [Mark(*span) for span in citation.spans]
-    return claim + source(page, marks, "the quote stands here, word for word")
+    return claim + source(page, marks, "the quote is here, word for word")
 
 
 def _said(

@@ -33,7 +33,7 @@ from gophercite.ratings.store import StudyError
 _DRAFT = "This is what you had written."
 _SAVED = "Saved. You can close this page and come back."
 _OLDER_FORM = (
-    "Your link was replaced after you had opened this page, so what you wrote is not sent yet. "
+    "Your link was replaced after you opened this page, so what you wrote has not been sent yet. "
     "It is still here: please send it again."
 )
 
@@ -82,7 +82,7 @@ def home(site: Site, visit: Visit) -> Response:
                 continue
             assignment.expire(connection, site.store.now(), experiment.id)  # they count as open
             far = progress(connection, experiment, rater.id)
-            said = f"{far}." if any(far) else "Nothing to rate now."
+            said = f"{far}." if any(far) else "There is nothing to rate now."
             if assignment.is_excluded(connection, rater.id, experiment.id):
                 said = "This task is over for you. Thank you."
             form = FORMS[experiment.interface]
@@ -135,7 +135,7 @@ def rated(site: Site, visit: Visit) -> Response:
     with site.store.reading() as connection:
         vote = last_vote(connection, experiment, rater.id, item_id)
         if vote is None or experiment.interface == DEMONSTRATION:
-            raise RefusedError(404, "There is no answer of yours that you can change.")
+            raise RefusedError(404, "You have no answer here that you can change.")
         if assignment.is_excluded(connection, rater.id, experiment.id):
             return _over()
         stored, draft = item_of(connection, item_id), _draft(connection, item_id, rater.id)
@@ -158,8 +158,8 @@ def send(site: Site, visit: Visit) -> Response:
         action, notice = "save", _OLDER_FORM
     if site.expired(visit.session):
         _keep_draft(site, stored.id, rater.id, own)
-        text = "Your link has expired. What you wrote is kept: please ask for a new link."
-        return message("Your form is kept", text, 403)
+        text = "Your link has expired. What you wrote was saved: please ask for a new link."
+        return message("Your form was saved", text, 403)
     browses = experiment.interface == DEMONSTRATION
     is_check = stored.role is Role.CHECK
     if action == "save":
@@ -185,7 +185,7 @@ def send(site: Site, visit: Visit) -> Response:
         return _answer_check(site, task, rater, own)
     seconds = site.store.now() - ticket.given_at
     if seconds < experiment.settings.minimum_seconds and not wrong:
-        wrong = {"": "That was very quick. Please read everything, and send it then."}
+        wrong = {"": "That was very quick. Please read everything before you submit."}
     if wrong:
         _keep_draft(site, stored.id, rater.id, own, experiment)
         return _form_page(site, visit, task, rater, ticket, values, wrong, "")
@@ -282,7 +282,7 @@ def _experiment(site: Site, visit: Visit, rater: Rater) -> Experiment:
                 if experiment.pool_id == rater.pool_id:
                     return experiment
                 break
-    raise RefusedError(404, "There is no such task for you.")
+    raise RefusedError(404, "You have no such task.")
 
 
 class _Sent(typing.NamedTuple):
@@ -324,7 +324,7 @@ def _sent(site: Site, visit: Visit) -> _Sent:
     values, wrong = read_values(task.fields, visit.sent)
     if rater.link_version != visit.session.version:
         # Others may have the link, so the form must not change anything; but its text is not lost.
-        text = "This link was replaced by a newer one, and nothing was kept. Please open that one."
+        text = "This link was replaced by a newer one, and nothing was saved. Please open that one."
         texts = [values[f.name] for f in task.fields if f.kind == "text" and f.name in values]
         written = "".join(f" You had written: {each}" for each in texts)
         raise RefusedError(403, text + written, "void-link")

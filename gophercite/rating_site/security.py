@@ -164,7 +164,7 @@ def _opened(serializer: itsdangerous.URLSafeSerializer, token: str, action: str)
     try:
         return serializer.loads(token)
     except (itsdangerous.BadData, ValueError):
-        raise RefusedError(403, "This link or form was not made here.", action) from None
+        raise RefusedError(403, "This link or form is not from this site.", action) from None
 
 
 class RateLimit:
@@ -225,7 +225,7 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
       RefusedError: it is longer than `most` bytes, breaks off, or does not arrive within `seconds`.
     """
     said = request.headers.get("content-length", "0")
-    too_long = RefusedError(413, "That is too much for one form.", "body-too-long")
+    too_long = RefusedError(413, "This form is too long.", "body-too-long")
     if not said.isdecimal() or int(said) > most:
         raise too_long
     parts, length = [], 0

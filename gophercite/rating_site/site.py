@@ -93,7 +93,7 @@ class Site:
                 session = await self._session(request, cookie_name)
                 if not self.limit.take(_visitor(request, session)):
                     raise RefusedError(
-                        429, "That was too fast. Please wait for a minute.", "too-many-requests"
+                        429, "That was too fast. Please wait a minute.", "too-many-requests"
                     )
                 sent = {}
                 if request.method == "POST":

@@ -33,7 +33,7 @@ def adjudicate(
         demonstrations.
     """
     if experiment.interface == DEMONSTRATION:
-        raise StudyError("demonstrations are not adjudicated: there is no vote to decide on")
+        raise StudyError("demonstrations have no votes to adjudicate; name another experiment")
     with store.reading() as connection:
         votes: dict[int, list[Vote]] = collections.defaultdict(list)
         for vote in counted_votes(connection, experiment, Rules()):

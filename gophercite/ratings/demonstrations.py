@@ -278,9 +278,9 @@ def problem_of_answer(answer: str, references: int) -> str | None:
     wrong = sorted(number for number in cited if not 1 <= number <= references)
     if wrong:
         there = "[1]" if references == 1 else f"[1] to [{references}]"
-        return f"There is no quote [{wrong[0]}]; there is {there}."
+        return f"There is no quote [{wrong[0]}]; you have {there}."
     if "[" in _CITATION.sub("", answer):
-        return "Brackets are for the numbers of quotes alone, such as [1] or [1, 2]."
+        return "Please use brackets only for the numbers of quotes, such as [1] or [1, 2]."
     if not cited:
         return "Please cite your quotes where you rely on them, such as [1]."
     return None

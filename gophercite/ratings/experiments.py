@@ -76,7 +76,7 @@ class Settings:
         for name in values:
             if name not in known:
                 near = nearest(name, known)
-                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
+                hint = f"did you mean {near!r}?" if near else f"the settings are {', '.join(known)}"
                 raise StudyError(f"the setting {name!r} is unknown; {hint}")
         return cls(**values)
 
@@ -116,7 +116,7 @@ def create_experiment(
     check_name(name, "an experiment")
     with store.writing() as connection:
         if _row(connection, schema.experiments, name) is not None:
-            raise StudyError(f"there is an experiment {name!r} already")
+            raise StudyError(f"an experiment named {name!r} already exists")
         pool_id = _pool(connection, pool)
         values = {
             "name": name,
@@ -154,7 +154,7 @@ def experiment_named(connection: sa.Connection, name: str) -> Experiment:
         if experiment.name == name:
             return experiment
     names = ", ".join(repr(each.name) for each in known) or "none"
-    raise StudyError(f"there is no experiment {name!r}; there are: {names}")
+    raise StudyError(f"there is no experiment {name!r}; the study has {names}")
 
 
 def add_rater(
@@ -184,7 +184,7 @@ def add_rater(
             note(connection, store.now(), actor, "rater-added", {"rater": row.id, "pool": pool})
         elif row.pool_id != pool_id:
             there = rater_of(connection, row.id)
-            raise StudyError(f"rater {name!r} is of the pool {there.pool!r}, not of {pool!r}")
+            raise StudyError(f"rater {name!r} belongs to the pool {there.pool!r}, not to {pool!r}")
         elif new_link:
             change = schema.raters.c.id == row.id
             version = {"link_version": row.link_version + 1}

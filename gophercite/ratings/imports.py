@@ -49,7 +49,10 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
       StudyError: the experiment collects demonstrations.
     """
     if experiment.interface == DEMONSTRATION:
-        raise StudyError("episodes are no votes: train on those from elsewhere as they are")
+        raise StudyError(
+            f"experiment {experiment.name!r} collects episodes, but only votes can be imported; "
+            "to train on episodes from elsewhere, use their files directly"
+        )
     with store.reading() as connection:
         by_name = {
             each.name: each for each in items_of(connection, experiment, Role.ITEM, Role.GOLD)
@@ -78,7 +81,7 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
         except StudyError as error:
             done.errors.append(RecordError(str(error), "rater", path, number))
     if not (done.votes or done.there or done.errors):
-        raise RecordError("holds no votes", None, path)
+        raise RecordError("contains no votes", None, path)
     said = {"experiment": experiment.name, "votes": done.votes, "errors": len(done.errors)}
     with store.writing() as connection:
         note(connection, store.now(), "command", "imported", said)
@@ -103,7 +106,7 @@ def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any] | RecordE
                     continue
                 yield reader.line_num, {name: value for name, value in row.items() if value}
         except (csv.Error, UnicodeDecodeError) as error:
-            raise RecordError(f"can't be read on: {error}", None, path, reader.line_num) from None
+            raise RecordError(f"can't be read: {error}", None, path, reader.line_num) from None
 
 
 def _item(row: Mapping[str, Any], by_name: Mapping[str, StoredItem]) -> StoredItem:
@@ -111,7 +114,7 @@ def _item(row: Mapping[str, Any], by_name: Mapping[str, StoredItem]) -> StoredIt
     if not isinstance(name, str) or name not in by_name:
         near = nearest(name, by_name) if isinstance(name, str) else None
         hint = f"; did you mean {near!r}?" if near else ""
-        raise RecordError(f"no item has the name {describe(name)}{hint}", "item")
+        raise RecordError(f"no item is named {describe(name)}{hint}", "item")
     return by_name[name]
 
 
@@ -128,7 +131,7 @@ def _seconds(row: Mapping[str, Any]) -> float:
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise RecordError("expected a number", "seconds")
+        raise RecordError(f"expected a number, got {describe(row['seconds'])}", "seconds")
     return max(0.0, seconds)
 
 
@@ -143,7 +146,9 @@ def _values(row: Mapping[str, Any], stored: StoredItem, experiment: Experiment) 
         if name not in known:
             near = nearest(name, known)
             hint = (
-                f"; did you mean {near!r}?" if near else f"; there are {', '.join(sorted(known))}"
+                f"; did you mean {near!r}?"
+                if near
+                else f"; its questions are {', '.join(sorted(known))}"
             )
             raise RecordError(f"the form has no such question{hint}", name)
         if not isinstance(value, str | int) or isinstance(value, bool):
@@ -155,5 +160,5 @@ def _values(row: Mapping[str, Any], stored: StoredItem, experiment: Experiment) 
         said = f"expected one of {', '.join(sorted(allowed))}, got {describe(sent[name])}"
         raise RecordError(said if allowed else wrong[name], name)
     if not values.keys() - {"comment"}:
-        raise RecordError("says nothing about the item")
+        raise RecordError("answers none of the form's questions")
     return values

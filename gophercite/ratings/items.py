@@ -215,7 +215,7 @@ def add_items(
                 continue
             if (role, name) in there:
                 if each.place is not None:
-                    problem = f"an item with other content has the name {name!r} already"
+                    problem = f"an item named {name!r} with other content already exists"
                     errors.append(RecordError(problem, "id", *each.place))
                     continue
                 name = f"{name} {digest}"

@@ -105,11 +105,14 @@ def read_items(
                 item, correct=known.answers, incorrect=known.incorrect_answers
             )
         if name in names:
-            raise RecordError(f"{name!r} is the id of another line already", "id")
+            raise RecordError(f"{name!r} is already the id of another line", "id")
         _check_item(item, form)
         if form.name in ("truthfulqa", "stance") and not (item.correct or item.incorrect):
-            what = "is no belief" if form.name == "stance" else "are no trusted answers"
-            raise RecordError(f"there {what} to {item.question!r}: name a file of questions")
+            what = "beliefs" if form.name == "stance" else "trusted answers"
+            raise RecordError(
+                f"the question {item.question!r} has no {what}: "
+                "name a file of questions that has them"
+            )
         expected = None
         if as_gold:
             asked = {field.name for field in form.fields(item, Settings())}
@@ -154,7 +157,7 @@ def read_questions(files: Sequence[str | os.PathLike[str]]) -> Loaded:
         report = records.Report()
         for each in records.read(file, Question, report=report):
             if each.id in names:
-                problem = f"{each.id!r} is the id of a question of another file already"
+                problem = f"{each.id!r} is already the id of a question in another file"
                 loaded.errors.append(RecordError(problem, "id", file))
                 continue
             names.add(each.id)
@@ -192,7 +195,9 @@ def read_written_items(
             answers = tuple(_written_answer(each) for each in fields.objects("answers", None))
             expected = fields.values.get("expected")
             if not isinstance(expected, dict) or not expected:
-                raise fields.error("expected", "must say what is right, by the names of the form")
+                raise fields.error(
+                    "expected", "must give the right answers, by the names of the form's questions"
+                )
             item = Item(
                 str(number),
                 fields.text("question"),
@@ -218,7 +223,7 @@ def _check_expected(
     for name, right in expected.items():
         if name not in choices:
             near = nearest(name, choices)
-            hint = f"did you mean {near!r}?" if near else f"there are {', '.join(choices)}"
+            hint = f"did you mean {near!r}?" if near else f"its questions are {', '.join(choices)}"
             raise fields.error(f"expected.{name}", f"the form has no such question; {hint}")
         values = right if isinstance(right, list) else [right]
         if not values or not all(isinstance(v, str) and v in choices[name] for v in values):
@@ -232,7 +237,7 @@ def _check_item(item: Item, form: Form) -> None:
         has, right = counted(len(item.answers), "answer"), " or ".join(map(str, form.answers))
         raise RecordError(f"has {has}; the form {form.name!r} needs {right}")
     if (asked := len(form.fields(item, Settings()))) > MOST_FIELDS:
-        raise RecordError(f"its form has {asked} questions; at most {MOST_FIELDS} can be sent")
+        raise RecordError(f"needs a form with {asked} questions; at most {MOST_FIELDS} can be sent")
 
 
 def _written_answer(fields: JsonFields) -> Answer:
@@ -262,7 +267,7 @@ def _parse(value: object, by_title: _Pages) -> _Single | _Found:
     if "declined" in value:
         return _asked_answer(answer_from_json(value), by_title)
     raise RecordError(
-        "is no comparison (`responses`), no rated answer (`claim`), and not what "
+        "is neither a comparison (`responses`), nor a rated answer (`claim`), nor what "
         "`gophercite ask --json` prints (`declined`)"
     )
 

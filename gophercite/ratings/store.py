@@ -107,10 +107,10 @@ class Store:
           StudyError: the database is not SQLite, the file already exists, or it can't be written.
         """
         if not self.is_sqlite:
-            raise StudyError("PostgreSQL has its own program for backups: pg_dump")
+            raise StudyError("this copies only SQLite databases; back up PostgreSQL with pg_dump")
         path = pathlib.Path(path)
         if path.exists():
-            raise StudyError(f"{path}: is there already")
+            raise StudyError(f"{path}: already exists; name a new file")
         partial = path.with_name(path.name + ".partial")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -194,8 +194,7 @@ def _migrate(connection: sa.Connection) -> None:
             script.revision for script in scripts.walk_revisions()
         }:
             raise StudyError(
-                f"the database has version {there}, which was made by a later version of this "
-                "program"
+                f"the database has version {there}, made by a later version of this program"
             )
         alembic.command.upgrade(config, "head")
     finally:

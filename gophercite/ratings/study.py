@@ -37,7 +37,7 @@ class Study:
             self.secret = (self.folder / _SECRET).read_text("utf-8").strip()
         except FileNotFoundError as error:
             raise StudyError(
-                f"{self.folder}: no study is here ({pathlib.Path(error.filename).name} is missing)"
+                f"{self.folder}: is not a study ({pathlib.Path(error.filename).name} is missing)"
             ) from None
         except RecordError as error:
             raise StudyError(f"{self.folder}: {error}") from None
@@ -47,7 +47,7 @@ class Study:
         if not isinstance(url, str | None):
             raise StudyError(f"{self.folder / _SETTINGS}: is damaged")
         if len(self.secret) < _LEAST_SECRET or not self.secret.isascii():
-            raise StudyError(f"{self.folder / _SECRET}: is damaged; put a copy of it there")
+            raise StudyError(f"{self.folder / _SECRET}: is damaged; restore it from a copy")
         if url is None and not (self.folder / _DATABASE).is_file():
             how = _how_to_restore(self.folder)
             raise StudyError(f"{self.folder / _DATABASE}: is missing; {how}")
@@ -74,10 +74,10 @@ class Study:
         """
         folder = pathlib.Path(folder)
         if (folder / _SETTINGS).exists():
-            raise StudyError(f"{folder}: there is a study here already")
+            raise StudyError(f"{folder}: already contains a study")
         if database is not None and not _POSTGRESQL.match(database):
             raise StudyError(
-                "--database: must be a PostgreSQL database, as postgresql+pg8000://me@host/ratings"
+                "--database: must be a PostgreSQL database, such as postgresql+pg8000://me@host/ratings"
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not any(folder.iterdir()):
@@ -112,15 +112,15 @@ def _how_to_restore(folder: pathlib.Path) -> str:
     # SQLite would apply the leftover journal of a killed process to the backup.
     left = [n for n in (f"{_DATABASE}-wal", f"{_DATABASE}-shm") if (folder / n).exists()]
     if not left:
-        return "put a backup there"
-    return f"first remove {' and '.join(left)} of the lost database, then put a backup there"
+        return "restore it from a backup"
+    return f"first remove {' and '.join(left)} of the lost database, then restore it from a backup"
 
 
 def _sqlite_url(folder: pathlib.Path) -> str:
     # SQLAlchemy takes the path literally, except for what looks like options.
     path = str((folder / _DATABASE).resolve())
     if "?" in path:
-        raise StudyError(f"{folder}: the name of a study's folder can't hold a question mark")
+        raise StudyError(f"{folder}: the name of a study's folder can't contain a question mark")
     return f"sqlite:///{path}"
 
 

@@ -368,7 +368,7 @@ def _spans(fields: JsonFields, quote: str) -> tuple[tuple[int, int], ...]:
                 "spans", f"has {len(parts)} places, but the quote has {len(runs)} runs"
             )
         if not all(run.strip() for run in runs):
-            raise fields.error("quote", "has nothing to check before or after an omission")
+            raise fields.error("quote", "has no words before or after an omission")
         for name in ("start", "end"):
             if name in fields:
                 raise fields.error(name, "must be null where the quote leaves words out")

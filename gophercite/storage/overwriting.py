@@ -27,7 +27,7 @@ def refuse_overwriting(
         for each in (place, *place.parents):
             if each in read:
                 raise ValueError(
-                    f"{path} would overwrite {read[each]}, which is read: choose another output"
+                    f"{path} would overwrite {read[each]}, which is an input: choose another output"
                 )
 
 

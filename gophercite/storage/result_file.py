@@ -99,8 +99,8 @@ class ResultFile:
             # It is written before the first line, so that even half a line of ours has it.
             if not is_new:
                 raise ResultFileError(
-                    f"{self._path}: is not empty, but {beside.name}, which records how its results "
-                    "were made, is missing; write to another file"
+                    f"{self._path}: is not empty, but {beside.name}, which records how "
+                    "its results were made, is missing; write to another file"
                 ) from None
             with write_whole(beside) as part:
                 part.write_text(json.dumps(wanted, indent=2, ensure_ascii=False), "utf-8")
@@ -113,7 +113,7 @@ class ResultFile:
             if wanted.get(name) != begun.get(name):
                 raise ResultFileError(
                     f"{self._path}: was started with {name} = {begun.get(name)!r}, not "
-                    f"{wanted.get(name)!r}; write to another file, or repeat the settings that it "
+                    f"{wanted.get(name)!r}; write to another file, or use the settings that it "
                     "was started with"
                 )
 
@@ -144,9 +144,7 @@ def _results(path: epath.Path, content: bytes) -> Iterator[dict[str, Any]]:
             result = json.loads(line)
             result["question_id"] = str(result["question_id"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            problem = (
-                "is not a result as this program writes them: a JSON object with a question_id"
-            )
+            problem = "is not a result of this program: expected a JSON object with a question_id"
             raise ResultFileError(f"{path}:{number}: {problem}") from None
         yield result
 

@@ -59,7 +59,7 @@ def whole_folder(folder: epath.PathLike, last: str | None = None) -> Iterator[pa
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
         unfinished.mkdir()
     except OSError as error:
-        raise OSError(f"{folder}: can't be made: {error.strerror}: {error.filename}") from error
+        raise OSError(f"{folder}: can't be created: {error.strerror}: {error.filename}") from error
     try:
         yield unfinished
         if folder.exists():

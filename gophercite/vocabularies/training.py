@@ -53,7 +53,7 @@ def train_sentencepiece(
         symbols += [*evidence.MARKS, SPACE + evidence.CLAIM_MARK]
     if size < BYTES + len(symbols) + 3:
         raise VocabularyError(
-            f"a vocabulary of {size} has no room for {BYTES} bytes and {len(symbols) + 3} special "
+            f"a vocabulary of {size} is too small for {BYTES} bytes and {len(symbols) + 3} special "
             "pieces"
         )
     model = io.BytesIO()

@@ -116,7 +116,7 @@ def test_the_page_for_a_browser_is_not_written_where_documents_are_read(
         assert cli.main([*map(str, command), "--highlight", str(output)]) == 1
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert f"{said}, which is read" in captured.err
+        assert f"{said}, which is an input" in captured.err
         assert f"gophercite {command[0]}: --highlight " in captured.err
         assert before == (output.read_bytes() if output.exists() else None)
 
@@ -576,7 +576,7 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
     assert told.reason is not None
     assert "above it, 90% of the answers are good" in told.reason
     assert cli.main([*unsure, "--min-quality", "0.99"]) == 1
-    assert "too few to promise 99% good ones" in capsys.readouterr().err
+    assert "too few to promise 99% good answers" in capsys.readouterr().err
     assert cli.main([*unsure, "--choose", "sum"]) == 1
     assert "score = 'consensus', not" in capsys.readouterr().err
     assert jax.config.values["jax_compilation_cache_dir"] == str(compiled)

@@ -109,7 +109,7 @@ def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) 
     out = capsys.readouterr().out
     assert "140 answers, 100 of them good" in out
     assert "   50% good answers: answering 100% of the questions" in out
-    assert "   95% good answers: at no threshold do 140" in out or "it would take" in out
+    assert "   95% good answers: no threshold on 140" in out or "it would take" in out
     assert "with confidence 95% it can" in out
     assert calibrate(tmp_path, lines, "--confidence", "0.999") == 0
     assert "with confidence 99.9% it can" in capsys.readouterr().out

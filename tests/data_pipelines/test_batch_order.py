@@ -326,7 +326,7 @@ def test_a_plan_is_kept_and_read_again_and_made_anew_where_data_change(kinds, tm
     written = file.stat().st_mtime_ns
     file.write_bytes(file.read_bytes()[:40])
     assert_equal(take(source, 3), batches)
-    assert "is made again" in caplog.text
+    assert "building it again" in caplog.text
     assert file.stat().st_mtime_ns != written
     for change in ({"length": LENGTH // 2}, {"pack": False}):
         take(dataclasses.replace(source, **change), 1)
@@ -359,7 +359,7 @@ def test_a_plan_that_cannot_be_is_named_and_made_anew(kinds, tmp_path, caplog, f
     (file,) = tmp_path.rglob("*.npz")
     np.savez(file, varies=False, **{name: np.array(value) for name, value in forged.items()})
     assert_equal(take(source, 3), batches)
-    assert f"{file}: is no plan of rows" in caplog.text
+    assert f"{file}: is not a plan of rows" in caplog.text
 
 
 def test_processes_share_the_pass_and_a_stopped_one_goes_on(tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_samples_that_cannot_be_used_are_counted_by_reason() -> None:
         "several claims": 1,
         "no claim": 1,
         "the quote is not in the page": 1,
-        "no page of that title": 1,
+        "no page with that title": 1,
         "short quote": 1,
     }
 
@@ -102,7 +102,7 @@ def test_a_claim_gets_the_sentences_that_are_most_like_it() -> None:
     assert of_river.document == "r"
     assert of_river.supported is False
     assert best_answer(QUESTION, [Sampled("x", "gone"), Sampled(" ")], LONG, report) is None
-    assert report.refused == {"no page to take evidence from": 1, "no claim": 1}
+    assert report.refused == {"no page to take the evidence from": 1, "no claim": 1}
 
 
 def test_where_nothing_is_known_people_have_to_rate() -> None:
@@ -156,8 +156,6 @@ def test_the_command_writes_rated_answers(
     records.write(tmp_path / "others.jsonl", [records.Question("o", "When?", "test", hits)])
     others = [files[0], str(tmp_path / "others.jsonl"), files[2]]
     assert bootstrap.main([*others, "--style", "short", *index_flag]) == 1
-    assert (
-        "2 refused: of a question that is not in the file of questions" in capsys.readouterr().out
-    )
+    assert "2 refused: the question is not in the file of questions" in capsys.readouterr().out
     assert bootstrap.main([*files, "--style", "long", "--supported", "7"]) == 1
-    assert "supported is 7.0; it must be in 0 … 1" in capsys.readouterr().err
+    assert "supported is 7.0: must be between 0 and 1" in capsys.readouterr().err

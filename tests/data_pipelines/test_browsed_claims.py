@@ -53,7 +53,7 @@ def test_answers_are_cut_and_rated_alone(
     out = tmp_path / "claims"
     command = [browsed, "--out", str(out), "--questions", str(tmp_path / "q.jsonl")]
     assert main([*command, "--vocabulary", str(VOCABULARY), "--tokens", "20"]) == 0
-    assert "2 answers, and 1 of which nothing is left" in capsys.readouterr().out
+    assert "2 answers, plus 1 empty" in capsys.readouterr().out
     claims = lines(out / "claims.jsonl")
     assert [each["text"] for each in claims] == ["One sentence.", "It is so."]
     assert len(bundled_vocabulary().encode("One sentence.")) <= 20
@@ -173,4 +173,4 @@ def test_bad_lines_are_named_even_if_no_answer_is_left(
     assert main([str(tmp_path / "e.jsonl"), "--out", str(tmp_path / "out")]) == 1
     bad, problem = capsys.readouterr().err.splitlines()
     assert f"{tmp_path / 'e.jsonl'}:1: " in bad
-    assert "no episode is of one of the questions" in problem
+    assert "no episode answers one of the questions" in problem

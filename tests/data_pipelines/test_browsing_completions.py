@@ -133,7 +133,7 @@ def test_another_world_is_refused_by_the_episode_s_name(
     assert main([*arguments, "--vocabulary", str(MODEL / "vocabulary")]) == 1
     bad, problem = capsys.readouterr().err.splitlines()
     assert f"{gone}:1: " in bad
-    assert "nothing to learn from" in problem
+    assert "has no episode to learn from" in problem
 
 
 def test_a_judge_reads_the_answering_prompt_and_the_answer(folder: pathlib.Path) -> None:

@@ -119,7 +119,7 @@ def register_some(source):
 )
 def test_records_that_vary_anywhere_are_noticed(tmp_path, count, varied, kept):
     register_some(Some(count, varied, kept))
-    with pytest.raises(CacheError, match="draws its examples anew"):
+    with pytest.raises(CacheError, match="makes new random choices"):
         cached("once", tmp_path)
     assert max(seqio.TaskRegistry.get("once").source.read.values()) <= 3
 
@@ -142,7 +142,7 @@ def test_documents_cut_to_another_length_are_refused(tmp_path):
     next(Input("cut", "train", 64, 2, seed=0).batches())
     for length in (32, 128):
         with pytest.raises(
-            CacheError, match=f"cached for tokens = 64, and is read for tokens = {length}"
+            CacheError, match=f"cached with tokens = 64, but is read with tokens = {length}"
         ):
             Input("cut", "train", length, 2, seed=0)
 

@@ -93,18 +93,18 @@ def test_an_interrupted_call_goes_on(tmp_path):
     done = int(said[1].split()[1])
     source = register("once", 40, kept=7)
     assert cached("once", tmp_path / "parts", say=said.append) == 28
-    assert said[2] == f"train: goes on after {done} records"
+    assert said[2] == f"train: resuming after {done} records"
     # Each record is read for the key, for the size of a shard, and twice to compare two epochs.
     assert all(source.read[number] == 4 for number in range(done))
     assert all(source.read[number] == 5 for number in range(done, 40))
     assert files_in(tmp_path / "parts") == files_in(tmp_path / "whole")
     assert cached("once", tmp_path / "parts", say=said.append) == 28
-    assert said[-1] == "train: 28 examples are there already"
+    assert said[-1] == "train: 28 examples are already cached"
 
 
 def test_examples_that_differ_from_epoch_to_epoch_are_refused(tmp_path):
     register("once", 20, varied=True)
-    with pytest.raises(CacheError, match=r"'once' draws its examples anew .* set --fix_draws"):
+    with pytest.raises(CacheError, match=r"'once' makes new random choices .* set --fix_draws"):
         cached("once", tmp_path)
     assert cached("once", tmp_path, fix_draws=True) == 20
     register("once", 10**6, endless=True)
@@ -336,7 +336,7 @@ def test_a_wrong_index_is_refused(tmp_path, starts, checksums, pages):
     key = np.load(path)["key"]
     np.savez(path, key=key, starts=starts, checksums=checksums, pages=pages)
     add_cached("once", tmp_path, bundled_vocabulary())
-    with pytest.raises(CacheError, match="is no index of cached examples"):
+    with pytest.raises(CacheError, match="is not an index of cached examples"):
         next(Input("once", "train", LENGTH, 2, seed=0).batches())
 
 

@@ -46,7 +46,9 @@ def test_convert_never_writes_over_its_input(tmp_path, capsys, format, name):
     before = path.read_bytes()
     status, said = run(capsys, convert, format, path, tmp_path)
     assert status == 1
-    assert said == [f"convert: {path} would overwrite {path}, which is read: choose another output"]
+    assert said == [
+        f"convert: {path} would overwrite {path}, which is an input: choose another output"
+    ]
     assert path.read_bytes() == before
 
 
@@ -65,7 +67,7 @@ def test_shares_are_numbers_over_0(tmp_path, capsys, share):
     path = lines(tmp_path / "other.jsonl", RECORDS)
     status, said = run(capsys, question_sets, path, tmp_path / "out", "--share", share)
     assert status == 2
-    assert f"--share {share}: expected a name, and a number over 0" in said[-1]
+    assert f"--share {share}: expected a name and a number above 0" in said[-1]
 
 
 def test_a_share_is_given_once(tmp_path, capsys):
@@ -73,7 +75,7 @@ def test_a_share_is_given_once(tmp_path, capsys):
     shares = ("--share", "rl=1", "--share", "rm=1", "--share", "rl=3")
     status, said = run(capsys, question_sets, path, tmp_path / "out", *shares)
     assert status == 2
-    assert "--share rl=3: there is a share of this name already" in said[-1]
+    assert "--share rl=3: the name 'rl' was given before" in said[-1]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_header_that_is_no_csv_is_named(tmp_path, capsys):
     path.write_text('"Question"x,"Best Answer","Correct Answers","Incorrect Answers"\nq,b,c,w\n')
     status, (said,) = run(capsys, convert, "truthfulqa", path, tmp_path / "out")
     assert status == 1
-    assert said.startswith(f"convert: {path} is no TruthfulQA CSV: ")
+    assert said.startswith(f"convert: {path} is not TruthfulQA CSV: ")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_a_file_with_nothing_is_named(tmp_path, capsys, format, content):
     path.write_text(content)
     status, said = run(capsys, convert, format, path, tmp_path / "out")
     assert status == 1
-    assert said == [f"convert: {path}: there is nothing in it that could be converted"]
+    assert said == [f"convert: {path}: found nothing that can be converted"]
 
 
 def fact(n, text=None, **changes):

@@ -115,7 +115,7 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path, monkeypatch, ca
     assert _run(monkeypatch, "squad", tmp_path / "absent.json", tmp_path / "out") == 1
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2
-    assert "list.json is no SQuAD JSON: field 'data'" in errors[0]
+    assert "list.json is not SQuAD JSON: field 'data'" in errors[0]
     assert "absent.json" in errors[1]
 
 
@@ -163,7 +163,7 @@ def test_distractors_are_found_among_many_pages_of_the_same_title(tmp_path, monk
     assert all(shown[title].count(title) == 1 and len(shown[title]) == 3 for title, _ in few)
     assert "fewer distractors" not in capsys.readouterr().out
     assert _run(monkeypatch, "squad", path, tmp_path / "more", "--distractors", 3, *train) == 0
-    assert "60 questions with fewer distractors than asked for" in capsys.readouterr().out
+    assert "60 questions with fewer distractors than requested" in capsys.readouterr().out
 
 
 @given(st.text(min_size=1), st.floats(0, 0.5), st.floats(0, 0.5))
@@ -285,7 +285,7 @@ def test_fairy_tales_take_the_section_that_says_it(tmp_path, monkeypatch, capsys
     assert [len(question.evidence) for question in questions] == [1, 0]
     assert questions[1].documents[0].text == "Once there was a mill."
     captured = capsys.readouterr()
-    assert "1 questions that no sentence answers" in captured.out
+    assert "1 questions without a sentence that answers them" in captured.out
     assert "has no section '7'" in captured.err
 
 
@@ -347,7 +347,7 @@ def test_sections_of_textbooks_never_cross_splits(tmp_path, monkeypatch):
 def test_textbooks_have_nothing_to_quote(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         _run(monkeypatch, "textbooks", "in.jsonl", tmp_path, "--quote", "passage")
-    assert "textbooks have no questions" in capsys.readouterr().err
+    assert "textbooks has no questions" in capsys.readouterr().err
 
 
 def test_several_files_are_converted_into_one_folder(tmp_path, monkeypatch):
@@ -473,7 +473,7 @@ def test_pages_have_all_words_in_order(parts):
 
 @pytest.mark.parametrize("shares", [(0.7, 0.5), (-0.1, 0.1)])
 def test_impossible_shares_are_refused(shares):
-    with pytest.raises(ValueError, match="at most 1 together"):
+    with pytest.raises(ValueError, match="their sum at most 1"):
         ConversionSettings(*shares)
 
 

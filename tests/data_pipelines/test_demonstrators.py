@@ -259,7 +259,7 @@ def test_an_episode_ends_where_its_limits_are(asked: Asked) -> None:
 def test_rates_are_probabilities_and_multiply() -> None:
     assert Noise(invalid=0.6).times(2).invalid == 1.0
     assert Noise(invalid=0.2).times(0.5).invalid == 0.1
-    with pytest.raises(ValueError, match=r"wrong_turn: 1.5 is no probability"):
+    with pytest.raises(ValueError, match=r"wrong_turn: 1.5 is not a probability"):
         Noise(wrong_turn=1.5)
 
 
@@ -411,7 +411,7 @@ def test_a_way_knows_what_to_look_for() -> None:
     )
     with pytest.raises(NoWayError, match="'q': t: there is no such page"):
         route_of(proved, world)
-    with pytest.raises(NoWayError, match="of no page that it proves"):
+    with pytest.raises(NoWayError, match="no evidence in its last document"):
         route_of(question, world, addresses)
     behind = dataclasses.replace(question, evidence=(Span("t", 16, 440),))
     with pytest.raises(NoWayError, match="ends before its evidence"):
@@ -497,7 +497,7 @@ def test_demonstrations_of_a_recorded_world_of_documents(
     given = [world, str(tmp_path / "questions.jsonl"), out]
     assert main([*given, "--noise", "0", "--actions", "20-30"]) == 0
     said = capsys.readouterr()
-    assert "1 question without a way" in said.out
+    assert "1 question without a route" in said.out
     assert "question 'lost': 9" in said.err
     (episode,) = read_episodes(out, strict=True)
     assert (episode.right, episode.supported, episode.by) == (True, True, "follower")

@@ -163,12 +163,12 @@ def test_what_cannot_be_made_is_counted() -> None:
     made, report = made_of([reserved, unasked])
     assert set(made) == {("set-6", "A")}
     assert report.counts == {
-        "claims or quotes that no answer can hold": 1,
-        "claims of which no rule makes a question (B)": 1,
-        "claims of which no rule makes a question (B2)": 1,
+        "claims or quotes that no answer can contain": 1,
+        "claims that no rule turns into a question (B)": 1,
+        "claims that no rule turns into a question (B2)": 1,
         "claims without another page to quote from (A2)": 1,
     }
-    with pytest.raises(ValueError, match="there is no type 'C'; there are A, B, A2, B2"):
+    with pytest.raises(ValueError, match="there is no type 'C'; the types are A, B, A2, B2"):
         made_of(types=("C",))
 
 
@@ -375,10 +375,10 @@ def test_types_are_for_claims(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = lines(tmp_path / "dev.jsonl", FOOLED)
     with pytest.raises(SystemExit):
         convert.main(["squad", str(path), str(tmp_path / "out"), "--types", "A"])
-    assert "--types is for fever_comparisons, fool_me_twice" in capsys.readouterr().err
+    assert "--types works only for fever_comparisons, fool_me_twice" in capsys.readouterr().err
     wrong = ["fool_me_twice_comparisons", str(path), str(tmp_path / "out"), "--types", "A3"]
     assert convert.main(wrong) == 1
-    assert "there is no type 'A3'; there are A, B, A2, B2" in capsys.readouterr().err
+    assert "there is no type 'A3'; the types are A, B, A2, B2" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")

@@ -75,9 +75,9 @@ def test_eli5_keeps_sourced_answers_of_usual_length() -> None:
     report = FilterReport()
     assert list(eli5_filtered(questions, report)) == [kept]
     assert report.left_out == {
-        "the best answer links to no page outside r/explainlikeimfive": 2,
+        "the best answer has no link to a page outside r/explainlikeimfive": 2,
         "the best answer was edited": 1,
-        "the best answer has not 316 to 1313 characters": 2,
+        "the length of the best answer is not 316 to 1313 characters": 2,
         "a search result is from r/explainlikeimfive": 1,
     }
 
@@ -90,7 +90,7 @@ def left_out(best: str, *pages: Document) -> list[str]:
 
 
 EDITED = ["the best answer was edited"]
-UNSOURCED = ["the best answer links to no page outside r/explainlikeimfive"]
+UNSOURCED = ["the best answer has no link to a page outside r/explainlikeimfive"]
 OF_ELI5 = ["a search result is from r/explainlikeimfive"]
 PLAIN = st.text(string.ascii_lowercase + " ,", max_size=40)
 LINK = "See https://example.org/mills. "
@@ -241,7 +241,7 @@ def test_the_command_looks_at_pages_in_the_index(
     like = [RatedAnswer("q", "q", (page,), "x" * n, "O", "text of it", "o") for n in (5, 9)]
     records.write(tmp_path / "like.jsonl", like)
     assert filter_questions.main(["eli5", *files, "--like", str(tmp_path / "like.jsonl")]) == 1
-    assert "2 the best answer has not 5 to 9 characters" in capsys.readouterr().out
+    assert "2 the length of the best answer is not 5 to 9 characters" in capsys.readouterr().out
 
 
 def test_the_command_compares_with_the_training_set(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_the_command_compares_pages_of_search_results(
     assert not (tmp_path / "out.jsonl").exists()
     assert filter_questions.main(command) == 1
     said = capsys.readouterr().err
-    assert "question 'When?': its page 'Alda' is a search result" in said
+    assert "question 'When?': the title of its page 'Alda' is in an index" in said
     assert "(--index)" in said
     assert not (tmp_path / "out.jsonl").exists()
 
@@ -313,6 +313,6 @@ def test_the_command_refuses_a_file_without_questions(
     train = str(tmp_path / "train.jsonl")
     assert filter_questions.main(["natural_questions", *files, "--train", train]) == 1
     said = capsys.readouterr().err
-    assert f"{tmp_path / empty}: has no question that can be used" in said
+    assert f"{tmp_path / empty}: has no usable question" in said
     assert f"{tmp_path / empty}:1: byte " in said
     assert not (tmp_path / "out.jsonl").exists()

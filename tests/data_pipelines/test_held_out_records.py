@@ -40,7 +40,7 @@ def test_the_nearest_question_that_can_be_used_is_held_out(tmp_path, bad):
     source = source_of(tmp_path, NAMES, NAMES[:bad])
     assert held(source) == {NAMES[bad]}
     assert len(questions(source, "train")) == len(NAMES) - 1
-    assert "only the question nearest" in source.warning("validation")
+    assert "only one question is held out" in source.warning("validation")
 
 
 def test_one_is_held_out_if_those_in_the_share_cannot_be_used(tmp_path):

@@ -136,7 +136,8 @@ def test_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = converted("natural_questions_simplified", path)
     assert [(q.id, q.documents[0].title) for q in asked] == [("nq-1", "Mill"), ("nq-3", "A")]
     assert (
-        f"{path}:1: field 'document_url': 'http://[bad/x' is no address" in capsys.readouterr().err
+        f"{path}:1: field 'document_url': 'http://[bad/x' is not a valid address"
+        in capsys.readouterr().err
     )
 
 

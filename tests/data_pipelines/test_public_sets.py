@@ -139,7 +139,7 @@ def test_trivia_takes_the_first_page_that_says_an_alias(
     printed = capsys.readouterr()
     assert "4 bad records skipped" in printed.out
     assert f"{path}: Data[1]: field 'Filename': '../../qa" in printed.err
-    assert "Data[2]: no page says the answer" in printed.err
+    assert "Data[2]: no page contains an answer" in printed.err
 
 
 def test_trivia_without_its_pages_is_refused(
@@ -149,7 +149,7 @@ def test_trivia_without_its_pages_is_refused(
     path.parent.mkdir()
     path.write_text('{"Data": []}')
     assert convert.main(["trivia_qa", str(path), str(tmp_path / "out")]) == 1
-    assert f"the pages should be in {tmp_path / 'evidence'}" in capsys.readouterr().err
+    assert f"expected the pages in {tmp_path / 'evidence'}" in capsys.readouterr().err
 
 
 def test_fever_asks_whether_a_claim_is_true(
@@ -217,7 +217,7 @@ def test_the_original_natural_questions_give_the_long_answers_passage(
     assert (answer.claim, answer.title) == ("River Kesh", "Alda (port)")
     assert answer.quote == "Alda (a port) lies on the River Kesh."
     printed = capsys.readouterr()
-    assert "1 questions without a short answer in a long one" in printed.out
+    assert "1 questions without a short answer inside a long one" in printed.out
     assert "3 bad records skipped" in printed.out
     tokens = len(text.split())
     problem = f"expected 0 <= start_token < end_token <= {tokens}, got 3, 999"
@@ -278,7 +278,7 @@ def test_questions_of_eli5_as_webgpt_was_asked_them(
     ]
     with pytest.raises(SystemExit):
         convert.main(["asqa", str(path), str(out), "--webgpt"])
-    assert "--webgpt is for eli5" in capsys.readouterr().err
+    assert "--webgpt works only for eli5" in capsys.readouterr().err
 
 
 def test_trivia_without_pages_is_a_set_of_questions(tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ def test_files_of_another_kind_are_refused_in_one_line(
     path.parent.mkdir()
     path.write_text('{"rows": [1]}')
     assert convert.main([format, str(path), str(tmp_path / "out")]) == 1
-    assert f"{path} is no " in capsys.readouterr().err
+    assert f"{path} is not " in capsys.readouterr().err
 
 
 # --- Comparisons ---

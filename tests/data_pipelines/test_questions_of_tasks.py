@@ -39,5 +39,5 @@ def test_a_quote_in_another_case_is_evidence(tmp_path):
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
 def test_rates_of_a_mixture_are_numbers_over_0(rate):
-    with pytest.raises(ValueError, match=r"the rate of 'sample_world' in 'mixed' is .*over 0"):
+    with pytest.raises(ValueError, match=r"the rate of 'sample_world' in 'mixed' is .*above 0"):
         tasks.add_mixture("mixed", {"sample_world_excerpts": 1, "sample_world": rate})

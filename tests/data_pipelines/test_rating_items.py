@@ -45,7 +45,7 @@ def test_disagreement_takes_the_likeliest_answers_of_the_two_commonest_claims() 
     assert claims(choose(samples, "disagreement", 1, random.Random(0)).items) == [
         {"1730.", "the 1812"}
     ]
-    assert chosen.passed_over["questions beyond the number of items"] == 0
+    assert chosen.passed_over["questions beyond --items"] == 0
 
 
 def test_uncertainty_takes_the_closest_rewards() -> None:
@@ -55,7 +55,7 @@ def test_uncertainty_takes_the_closest_rewards() -> None:
     }
     chosen = choose(samples, "uncertainty", 1, random.Random(0))
     assert claims(chosen.items) == [{"d", "e"}]
-    assert chosen.passed_over["questions beyond the number of items"] == 1
+    assert chosen.passed_over["questions beyond --items"] == 1
     with pytest.raises(ValueError, match="needs rewards"):
         choose({"q": [sampled("a"), sampled("b", reward=1.0)]}, "uncertainty", 1, random.Random(0))
 
@@ -117,8 +117,8 @@ def test_samples_become_items_and_faults_are_counted(
     assert rating_items.main(arguments) == 0
     said = capsys.readouterr()
     for expected in (
-        "1 malformed samples", "2 samples whose quote is in no page", "1 samples with several",
-        "1 samples of no question", "1 items",
+        "1 malformed samples", "2 samples whose quote is not in its page", "1 samples with several",
+        "1 samples whose question is not in the file", "1 items",
     ):  # fmt: skip
         assert expected in said.out
     assert "of_samples.jsonl:9" in said.err
@@ -239,7 +239,7 @@ def test_rounds_add_up_and_questions_stay_on_their_side(
     # A merge of fewer rounds leaves no answers of the others.
     assert rated_rounds.main([str(out), *map(str, rounds[:2]), "--held-out", "0.3"]) == 0
     assert sorted(path.name for path in (out / "answers").iterdir()) == files[:2]
-    assert "round 2: 90 answers, 30 of them good; 30 comparisons" in capsys.readouterr().out
+    assert "round 2: 90 answers, 30 good; 30 comparisons" in capsys.readouterr().out
 
 
 def test_too_few_comparisons_are_refused(
@@ -258,7 +258,7 @@ def test_rounds_without_a_good_answer_are_refused(
     bad = [dataclasses.replace(each, supported=False) for each in records.read(path, RatedAnswer)]
     records.write(path, bad)
     assert rated_rounds.main([str(tmp_path / "out"), str(tmp_path / "round")]) == 1
-    assert "none of 15 answers was rated plausible and supported" in capsys.readouterr().err
+    assert "none of the 15 answers was rated plausible and supported" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -280,5 +280,5 @@ def test_ties_alone_are_nothing_to_train_or_to_validate_with(
     records.write(path, ties)
     assert rated_rounds.main(arguments) == 1
     said = capsys.readouterr().err
-    assert ("0 decided comparisons to train" if side == "train" else "0 to validate with") in said
+    assert ("0 decided comparisons for training" if side == "train" else "0 for validation") in said
     assert "have more items rated" in said

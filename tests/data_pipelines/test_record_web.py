@@ -105,7 +105,7 @@ def test_what_cannot_be_recorded_is_said(
     world: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "own"), "--out", world]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main([str(tmp_path / "empty"), "--out", str(tmp_path / "new")]) == 1
     assert "hold no document" in capsys.readouterr().err

@@ -101,9 +101,7 @@ def test_what_can_t_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     samples = write_samples(tmp_path / "samples.jsonl", ("q", said("1812"), None))
     assert sample_comparisons.main([str(samples), str(tmp_path)]) == 1
     printed = capsys.readouterr().err
-    assert (
-        "samples.jsonl:1: field 'supported': is missing: the samples have to be judged" in printed
-    )
+    assert "samples.jsonl:1: field 'supported': is missing; judge the samples first" in printed
     assert "no question has a supported sample and an unsupported one" in printed
     assert sample_comparisons.main([str(tmp_path / "nowhere.jsonl"), str(tmp_path)]) == 1
     assert f"{tmp_path / 'nowhere.jsonl'}: no such file or directory" in capsys.readouterr().err

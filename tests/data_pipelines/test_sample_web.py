@@ -302,11 +302,14 @@ def test_a_world_of_long_pages_is_long_where_it_is_read(made: pathlib.Path) -> N
     ("flags", "problem"),
     [
         (["--pages", "10"], "at least 40 pages, not 10"),
-        (["--styles", "follower,nobody"], "--styles: 'nobody' is none of direct, brief, follower"),
-        (["--noise", "-1"], "--noise: -1.0 is negative"),
-        (["--rate", "invalid=2"], "invalid: 2.0 is no probability"),
-        (["--rate", "typos=0.1"], "--rate: 'typos' is none of invalid"),
-        (["--rate", "invalid=often"], "'often' is no number"),
+        (
+            ["--styles", "follower,nobody"],
+            "--styles: 'nobody' is not one of direct, brief, follower",
+        ),
+        (["--noise", "-1"], "--noise is -1.0: must be 0 or more"),
+        (["--rate", "invalid=2"], "invalid: 2.0 is not a probability"),
+        (["--rate", "typos=0.1"], "--rate: 'typos' is not one of invalid"),
+        (["--rate", "invalid=often"], "'often' is not a number"),
         (["--view-lines", "0"], "view_lines: 0 must be at least 1"),
     ],
 )
@@ -320,7 +323,7 @@ def test_what_cannot_be_made_is_said(
 
 def test_a_web_is_not_written_over(made: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--out", str(made)]) == 1
-    assert "world_train: is there already; name a new folder" in capsys.readouterr().err
+    assert "world_train: already exists; name a new folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_passages_are_joined_and_spans_move_along() -> None:
 def test_articles_are_for_sources_that_have_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         convert.main(["fairytaleqa", "in.jsonl", "out", "--articles"])
-    assert "--articles is for squad and natural_questions" in capsys.readouterr().err
+    assert "--articles works only for squad and natural_questions" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no public data beside the repository")

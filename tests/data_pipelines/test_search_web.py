@@ -11,8 +11,13 @@ from data_pipelines import search, tasks
 from data_pipelines.rollout_input import RolloutInput
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite import records
+from gophercite.extraction.extractor import Extractor
 from gophercite.retrieval.contexts import ContextSettings
+from gophercite.retrieval.fetch import FetchSettings
 from gophercite.retrieval.index import DocumentIndex
+from gophercite.retrieval.searxng import SearXng
+from gophercite.retrieval.stored_web import StoredWeb
+from gophercite.retrieval.web import WebEngine
 
 VOCABULARY = bundled_vocabulary()
 SNIPPET = "The lighthouse of <b>Ormsby</b> was …"
@@ -52,7 +57,7 @@ def test_questions_get_pages_of_the_web_which_prompts_show(
     assert found(server, tmp_path, monkeypatch, "--search-cache", cache) == 0
     printed = capsys.readouterr()
     assert "1 record written, 0 skipped" in printed.out
-    assert "2 pages fetched, 1 not to be had" in printed.out
+    assert "2 pages fetched, 1 could not be fetched" in printed.out
     assert f"{server.base}/gone: the server answers with status 404" in printed.err
     (question,) = records.read(tmp_path / "found.jsonl", records.Question, strict=True)
     ids = [f"{server.base}/ormsby", f"{server.base}/moved"]
@@ -75,9 +80,41 @@ def test_questions_get_pages_of_the_web_which_prompts_show(
     # Neither engine nor pages are asked for again, but those that were not to be had.
     server.requests.clear()
     assert found(server, tmp_path, monkeypatch, "--search-cache", cache) == 0
-    assert "0 pages fetched, 1 not to be had" in capsys.readouterr().out
+    assert "0 pages fetched, 1 could not be fetched" in capsys.readouterr().out
     assert server.requests == ["/robots.txt", "/gone"]
     assert list(records.read(tmp_path / "found.jsonl", records.Question)) == [question]
+
+
+def test_filters_apply_to_where_a_hit_is_redirected(server: Server, tmp_path: Path) -> None:
+    """Now, and for pages that an earlier query has stored."""
+    networks = FetchSettings(allowed_networks=("127.0.0.1/32",))
+    excluding = "lighthouse -site:127.0.0.1/tower"
+    with (
+        DocumentIndex(tmp_path / "web.db", write=True) as index,
+        Extractor("full") as extractor,
+        WebEngine(SearXng(server.base)) as engine,
+    ):
+        web = StoredWeb(engine, index, extractor, networks)
+        for query, paths in (
+            (excluding, ["ormsby"]),
+            ("lighthouse", ["ormsby", "moved"]),
+            (excluding, ["ormsby"]),
+            ("lighthouse site:127.0.0.1/moved", []),
+        ):
+            ids = [hit.id for hit in web.search(query, 5)]
+            assert ids == [f"{server.base}/{path}" for path in paths], query
+
+
+def test_a_question_that_no_engine_has_answered_is_named(
+    server: Server, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """It ends no run of hours: for rare words, one of many engines is often silent."""
+    nothing = {"results": [], "unresponsive_engines": [["google", "Suspended: CAPTCHA"]]}
+    server.answers["/search"] = answer(json.dumps(nothing), type="application/json")
+    assert found(server, tmp_path, monkeypatch) == 0
+    printed = capsys.readouterr()
+    assert "lighthouse of Ormsby built? : SearXNG found nothing; without an" in printed.err
+    assert "none for 1" in printed.out
 
 
 def test_an_engine_that_cannot_answer_ends_the_run_and_leaves_no_file(

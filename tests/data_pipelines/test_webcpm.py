@@ -94,8 +94,8 @@ def test_a_demonstration_becomes_an_episode_of_its_world(
     assert [each.title for each in episode.end.references] == ["石桥", "石桥"]
     for line in (
         "1 actions left out: MERGE_DIGEST",
-        "1 quotes left out: removed again",
-        "1 citations left out: of no quote",
+        "1 quotes left out: removed by the person",
+        "1 citations left out: they cite no quote",
         "1 demonstrations_train.jsonl.gz",
         "1 pages of the world",
     ):
@@ -206,12 +206,15 @@ def edited(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (lambda v: v["actions"][3].update(details=None), "'actions[3]': expected an object"),
         (lambda v: v["actions"][2].update(pageContentInViewport=[1]), "'actions[2]': expected"),
         (lambda v: v.update(digests=[{"datas": [{"desc": 1}]}]), "field 'desc'"),
-        (lambda v: v["actions"][3]["details"].update(href=RIVER), "is not among the results"),
+        (
+            lambda v: v["actions"][3]["details"].update(href=RIVER),
+            "is not among the search results",
+        ),
         (
             lambda v: [a["details"].update(text="无") for a in v["actions"][4:7]],
-            "none of its digests",
+            "none of its quotes",
         ),
-        (lambda v: v.update(actions=v["actions"][:1]), "none of its digests"),
+        (lambda v: v.update(actions=v["actions"][:1]), "none of its quotes"),
     ],
 )
 def test_what_cannot_be_converted_is_named_and_counted(
@@ -239,10 +242,10 @@ def test_actions_of_unknown_names_and_without_effect_are_counted(
     assert (counts["Top"], counts["Back"]) == (1, 1)
     out = " ".join(capsys.readouterr().out.split())
     for name in (
-        "of unknown names",
+        "unknown names",
         "PAGE_GO_BACK",
         "TRIGGER_SCROLL_TO_TOP",
-        "scrolls past an end",
+        "scrolls past the end of a page",
     ):
         assert f"1 actions left out: {name}" in out
 
@@ -252,10 +255,10 @@ def test_files_of_a_split_and_others(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.write_text(json.dumps({"data": [demonstration()] * 2}), "utf-8")
     assert convert.main(["webcpm", str(path), str(tmp_path / "out")]) == 0
     assert convert.main(["webcpm", str(path), str(tmp_path / "out")]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     path.write_text('{"data": {}}')
     assert convert.main(["webcpm", str(path), str(tmp_path / "new")]) == 1
-    assert "no data of WebCPM" in capsys.readouterr().err
+    assert "is not WebCPM data" in capsys.readouterr().err
     path.write_text("[]")
     assert convert.main(["webcpm", str(path), str(tmp_path / "new")]) == 1
     assert not (tmp_path / "new").exists()

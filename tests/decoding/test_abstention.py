@@ -49,9 +49,9 @@ def test_promises_are_kept(world):
 def test_what_can_t_be_promised_is_said():
     with pytest.raises(TooFewLabelsError, match=r"confidence 95%: .*, it would take 57"):
         promise_quality(np.arange(20.0), np.ones(20, bool), quality=0.9)
-    with pytest.raises(TooFewLabelsError, match="at no threshold do 57 labelled answers"):
+    with pytest.raises(TooFewLabelsError, match="no threshold on 57 labelled answers"):
         promise_quality(np.arange(57.0), np.arange(57) > 0, quality=0.9)
-    with pytest.raises(TooFewLabelsError, match="over all of them 0%"):
+    with pytest.raises(TooFewLabelsError, match="of all of them 0%"):
         promise_quality(np.arange(100.0), np.zeros(100, bool), quality=0.9)
 
 

@@ -106,7 +106,7 @@ def test_few_programs_serve_all_numbers_of_questions() -> None:
     sample_in_turn(model(), questions[:3], 2, keys[:3], SETTINGS)
     sample_in_turn(model(), questions[:1], 2, keys[:1], SETTINGS, batch_size=4)
     assert decode._cache_size() == before
-    with pytest.raises(ValueError, match="batch_size = 3: there are 4 questions"):
+    with pytest.raises(ValueError, match="batch_size = 3: is too small for 4 questions"):
         sample_in_turn(model(), questions, 2, keys, SETTINGS, batch_size=3)
 
 

@@ -225,7 +225,7 @@ def test_questions_are_in_one_set_each_and_none_is_demonstrated(
     of_batches = zip(*shares, strict=True)
     numbers = [part["questions"] for parts in of_batches for part in parts]
     assert np.concatenate(numbers).tolist() == passed
-    with pytest.raises(ValueError, match=r"batch_size = 5: must be a multiple of the 2 processes"):
+    with pytest.raises(ValueError, match=r"batch_size = 5: must be a multiple of 2, the number of"):
         asked.share(0, 2)
 
 

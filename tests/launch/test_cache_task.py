@@ -73,7 +73,7 @@ def test_what_cannot_be_cached_is_named(gin_file, tmp_path, capsys):
     arguments = [f"--gin_file={gin_file}", "--output", str(tmp_path / "cached")]
     world = "--gin.MIXTURE_OR_TASK_NAME=sample_world"
     assert cache_task.main([*arguments, world]) == 1
-    assert "'sample_world' makes its records without end" in capsys.readouterr().err
+    assert "'sample_world' generates records without end" in capsys.readouterr().err
     assert cache_task.main([*arguments, "--gin.split_files.folder=nowhere"]) == 1
     assert "nowhere/rated_answers_" in capsys.readouterr().err
     (tmp_path / "rated_answers_train.jsonl").write_text("{}\n")

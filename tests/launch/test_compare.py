@@ -124,7 +124,11 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
         (["SFT"], 2, "'SFT' must be NAME=PATH"),
         (["a=x", "a=y"], 2, "NAME=PREFIX: the name 'a' is given twice"),
         (["--preferences", "a=x", "b=y", "a=z"], 2, "--preferences: the name 'a' is given twice"),
-        (["SFT=x", "RL={folder}/b/../out"], 2, "out.json, which is read: choose another output"),
+        (
+            ["SFT=x", "RL={folder}/b/../out"],
+            2,
+            "out.json, which is an input: choose another output",
+        ),
         ([], 2, "nothing to compare"),
     ],
 )
@@ -193,6 +197,20 @@ def test_a_line_that_is_no_result_is_named(
     empty.write_text("")
     assert compare.main([saved[0], f"none={tmp_path / 'empty'}", "--output", str(empty)]) == 1
     assert "no question was answered by all systems" in capsys.readouterr().err
+
+
+def test_a_question_that_is_answered_twice_is_refused(
+    saved: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last of two answers counted, without a word; all samples of a question may be there."""
+    path = tmp_path / "rl.jsonl"
+    good = path.read_text().splitlines()
+    for id in ("q1", "q9"):  # one has an answer; the other was declined
+        path.write_text("\n".join([*good, json.dumps({"question_id": id, "reward": 9.0})]))
+        assert compare.main([*saved, "--output", str(tmp_path / "out")]) == 1
+        said = capsys.readouterr().err
+        assert f"{path}:6: field 'question_id': {id!r} is already in line " in said
+        assert said.count("\n") == 1
 
 
 def test_what_earlier_versions_wrote_is_read(tmp_path: pathlib.Path) -> None:

@@ -176,11 +176,32 @@ def test_the_stages_from_questions_to_the_report(
     assert said[-1].endswith(f"already done, in {tmp_path / 'answers' / 'rl_0'}")
 
 
-def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seeds", "0"], "--seeds is 0: must be at least 1"),
+        (["gs://bucket/m"], "MODEL_DIR is gs://bucket/m: must be a folder on a disk"),
+        (["--seed", "-1"], "--seed: -1: must be from 0 to 4294967295"),
+        (["--seed", "4294967296"], "--seed: 4294967296: must be from 0 to 4294967295"),
+        (
+            ["--seed", "4294967294", "--seeds", "3"],
+            "--seeds is 3: the last seed would be 4294967296, but must be at most 4294967295",
+        ),
+    ],
+)
+def test_wrong_usage(
+    arguments: list[str],
+    said: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        miniature.main(["--seeds", "0"])
+        miniature.main(arguments)
     assert ended.value.code == 2
-    assert "--seeds is 0: must be at least 1" in capsys.readouterr().err
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_evaluation_is_named(
@@ -212,7 +233,7 @@ def test_what_is_no_evaluation_is_named(
     for own in ("none", "none_free"):
         with pytest.raises(SystemExit):
             compare_policies([*command[:-1], str(tmp_path / "report" / ".." / own)])
-        assert ", which is read: choose another output" in capsys.readouterr().err
+        assert ", which is an input: choose another output" in capsys.readouterr().err
 
 
 def test_the_report_reads_metrics_of_strangers(

@@ -62,7 +62,7 @@ def test_what_can_t_be_trained_on_is_refused_in_one_line_before_the_run_begins(h
     wrong = {
         "": "has no good record in data/mine/records.jsonl",
         '{"question": 1}\nnonsense\n': "records.jsonl:1: field ",
-        good.splitlines()[0] + "\n": "all 1 good records are of one question",
+        good.splitlines()[0] + "\n": "all 1 good records belong to one question",
     }
     for content, message in wrong.items():
         (folder / "records.jsonl").write_text(content)
@@ -89,7 +89,7 @@ def questions(source: OwnRecordsSource, split: str) -> set[str]:
 
 def test_a_set_that_is_too_small_for_its_share_is_said_to_be_so(here, capsys):
     """The question that is held out instead may go to training when others come."""
-    said = "only the question nearest to the share of 0.001 is held out; it may move to training"
+    said = "only one question is held out, as a share of 0.001 would hold out none; it may move to"
     assert train.main(flags(here, "--dry_run", "--gin.add_own_records.held_out=0.001")) == 0
     assert capsys.readouterr().err.count(said) == 1
     assert train.main(flags(here, "--dry_run", "--gin.add_own_records.held_out=0.3")) == 0

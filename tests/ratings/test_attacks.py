@@ -148,7 +148,7 @@ def logged_in(served: Served) -> Browser:
     admin = served.browser()
     form = admin.get("/admin/login").form
     answer = admin.send("/admin/login", form | {"name": "root", "password": PASSWORD})
-    assert "What happened last" in answer.text
+    assert "Recent events" in answer.text
     return admin
 
 
@@ -255,7 +255,7 @@ def test_an_expired_session_never_loses_a_form(served: Served) -> None:
     before = votes(served)
     answer = browser.send("/e/1", page.form | VOTE)
     assert answer.status == 403
-    assert "What you wrote is kept" in answer.text
+    assert "What you wrote was saved" in answer.text
     assert votes(served) == before
     again = served.browser("expired").get("/e/1")
     assert "This is what you had written" in again.text

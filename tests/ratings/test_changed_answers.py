@@ -64,13 +64,13 @@ def test_the_last_answer_is_shown_again_and_changed(served: Served, clock: Clock
     second = browser.send("/e/1", first.form | VOTE)
     again = browser.get(link_to_last(second))
     assert {name: again.form[name] for name in VOTE} == VOTE
-    assert "You have sent an answer" in again.text
+    assert "You have already answered" in again.text
     assert link_to_last(again) == ""
     assert not again.has("button", value="skip")
     assert again.has("a", href="/e/1")
     wrong = browser.send("/e/1", again.form | CHANGED | {"comment": "too short"})
     assert wrong.status == 422
-    assert "You have sent an answer" in wrong.text
+    assert "You have already answered" in wrong.text
     clock.time += 5
     after = browser.send("/e/1", wrong.form | CHANGED)
     assert after.form["ticket"] == second.form["ticket"], "on to where they were"

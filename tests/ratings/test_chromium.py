@@ -143,7 +143,7 @@ def test_the_last_answer_is_changed(served: Served, chromium: Any) -> None:
     page.fill("textarea", shown["comment"])
     page.click("#submit")
     page.click("text=Change your last answer")
-    page.wait_for_selector("text=You have sent an answer to this")
+    page.wait_for_selector("text=You have already answered this")
     tab.look("changed-answer")
     assert page.input_value("textarea") == shown["comment"]
     page.fill("textarea", shown["comment"] + " That is what I think now.")

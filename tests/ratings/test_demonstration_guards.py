@@ -141,7 +141,7 @@ def test_no_lease_or_link_that_expires_loses_a_step(tmp_path: pathlib.Path) -> N
         clock.time += 3600
         late = person.answer("Anna Vell [1].")
         assert late.status == 403
-        assert "What you wrote is kept" in late.text
+        assert "What you wrote was saved" in late.text
         again = Demonstrator(served, "Slow")
         assert "This is what you had written" in again.page.text
         assert again.page.elements.form["answer"] == "Anna Vell [1]."
@@ -247,11 +247,11 @@ def test_browsing_ends_with_the_actions_and_the_characters(tmp_path: pathlib.Pat
         empty = at_hill(served, "empty")
         assert "Nothing is left" in empty.find("town").text, "no quote, and so no answer"
         full = at_hill(served, "full")
-        assert "actions are used up" in full.quote("burned down").text
+        assert "have used all your actions" in full.quote("burned down").text
         assert "Nothing is left" in full.answer("It burned down [1].").text
         much = at_hill(served, "much")
         told = much.quote("The lighthouse was built in 1874 by Anna")
-        assert "as much as is possible" in told.text
+        assert "as much as is allowed" in told.text
         long = at_hill(served, "long")
         assert "can be quoted" in long.quote(LIGHTHOUSE).text
     ended = [each.end.end for each in export(study.folder, "demonstration", tmp_path / "e.jsonl")]

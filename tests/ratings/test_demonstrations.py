@@ -347,11 +347,11 @@ def test_what_a_page_shows_by_its_code_is_quoted_all_the_same(tmp_path: pathlib.
         ("", "write an answer"),
         (" \n", "write an answer"),
         ("It was Anna Vell.", "cite your quotes"),
-        ("It was Anna Vell [2].", "no quote [2]; there is [1]."),
+        ("It was Anna Vell [2].", "no quote [2]; you have [1]."),
         ("It was Anna Vell [1, 7].", "no quote [7]"),
         ("It was Anna Vell [0].", "no quote [0]"),
-        ("It was [sic] Anna Vell [1].", "Brackets are for"),
-        ("It was Anna Vell [1", "Brackets are for"),
+        ("It was [sic] Anna Vell [1].", "Please use brackets only"),
+        ("It was Anna Vell [1", "Please use brackets only"),
     ],
 )
 def test_answers_that_are_refused(served: Served, answer: str, said: str) -> None:
@@ -370,4 +370,4 @@ def test_several_citations_and_none_too_many() -> None:
     assert problem_of_answer("Both say so [1, 2]; one [2].", 2) is None
     assert problem_of_answer("Both say so [1,2].", 2) is None
     said = problem_of_answer("Both say so [1,2,3].", 2)
-    assert said == "There is no quote [3]; there is [1] to [2]."
+    assert said == "There is no quote [3]; you have [1] to [2]."

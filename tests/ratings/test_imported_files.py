@@ -20,9 +20,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("v.csv", "", "v.csv: holds no votes"),
-        ("v.csv", "item,rater,preferred\n", "v.csv: holds no votes"),
-        ("v.jsonl", "\n", "v.jsonl: holds no votes"),
+        ("v.csv", "", "v.csv: contains no votes"),
+        ("v.csv", "item,rater,preferred\n", "v.csv: contains no votes"),
+        ("v.jsonl", "\n", "v.jsonl: contains no votes"),
         (
             "v.csv",
             "item,rater,preferred,rater,preferred\nc0,ada,0,ada,1\n",

@@ -144,7 +144,7 @@ def check(expected: object, answers: int = 2) -> dict[str, Any]:
     [
         (check({"suported_0": "yes"}), "'expected.suported_0': the form has no such"),
         (check({"suported_0": "yes"}), "did you mean 'supported_0'"),
-        (check({"overall": "1"}), "no such question; there are plausible_0,"),
+        (check({"overall": "1"}), "no such question; its questions are plausible_0,"),
         (check({"comment": "any"}), "'expected.comment'"),
         (check({"supported_1": "No"}), 'of no, unsure, yes, got the string "No"'),
         (check({"supported_1": True}), "'expected.supported_1': expected one or a list of"),

@@ -90,7 +90,7 @@ def test_an_item_whose_lease_has_expired_is_to_go(tmp_path: pathlib.Path) -> Non
     with serve(study) as served:
         assert served.browser("ada").get("/e/1").status == 200
         bob = served.browser("bob")
-        assert "Nothing to rate now" in bob.get("/").text
+        assert "There is nothing to rate now" in bob.get("/").text
         clock.time += 31 * 60
         assert "0 rated, 1 to go" in bob.get("/").text
         assert "0 rated, 1 to go" in bob.get("/e/1").text

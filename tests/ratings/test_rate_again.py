@@ -98,7 +98,7 @@ def test_an_id_that_is_taken_is_named(study: str, tmp_path: pathlib.Path, capsys
     assert rate("add", study, "nq", file) == 1
     said = capsys.readouterr()
     assert "1 items added to 'nq'; 1 were already there" in said.out
-    assert f"{file}:2: field 'id': an item with other content has the name 'c1' already" in said.err
+    assert f"{file}:2: field 'id': an item named 'c1' with other content already exists" in said.err
     assert [a.as_text for a in stored(study)[1].item.answers] == ["Then.", "Never."]
     assert rate("add", study, "nq", file, "--documents", pages, "--json") == 1
     result = json.loads(capsys.readouterr().out)
@@ -176,7 +176,7 @@ def test_links_are_made_for_all_or_for_none(study: str, capsys: Says) -> None:
     assert rate("invite", study, "bob", "--pool", "wide") == 0
     assert rate("invite", study, "ada", "eve", "bob", "--new-link") == 1
     said = capsys.readouterr()
-    assert "rater 'bob' is of the pool 'wide', not of 'super'" in said.err
+    assert "rater 'bob' belongs to the pool 'wide', not to 'super'" in said.err
     with contextlib.closing(Study(study).store) as store, store.reading() as connection:
         found = connection.execute(sa.select(raters.c.name, raters.c.link_version)).all()
     assert [tuple(row) for row in found] == [("ada", 0), ("bob", 0)]
@@ -265,9 +265,9 @@ def test_what_a_lost_database_leaves_is_named(study: str, capsys: Says) -> None:
     for name in ("ratings.db-wal", "ratings.db-shm"):
         pathlib.Path(study, name).unlink(missing_ok=True)
     assert rate("status", study) == 1
-    assert "put a backup there\n" in capsys.readouterr().err
+    assert "restore it from a backup\n" in capsys.readouterr().err
     pathlib.Path(study, "ratings.db-wal").write_bytes(b"left by a kill")
     assert rate("status", study) == 1
     said = capsys.readouterr().err
     assert f"{database}: is missing; first remove ratings.db-wal of the lost database, " in said
-    assert "then put a backup there" in said
+    assert "then restore it from a backup" in said

@@ -83,9 +83,9 @@ def test_what_is_private_is_so(study: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("status", "nowhere"), "no study is here"),
-        (("status", "STUDY", "nothing"), "there is no experiment 'nothing'; there are: 'nq'"),
-        (("new", "STUDY", "--experiment", "nq"), "an experiment 'nq' already"),
+        (("status", "nowhere"), "is not a study"),
+        (("status", "STUDY", "nothing"), "there is no experiment 'nothing'; the study has 'nq'"),
+        (("new", "STUDY", "--experiment", "nq"), "an experiment named 'nq' already exists"),
         (("new", "STUDY", "--set", "rater=3"), "did you mean 'raters'"),
         (("new", "STUDY", "--set", "raters"), "expected NAME=VALUE"),
         (("new", "STUDY", "absent.jsonl"), "absent.jsonl: no such file"),
@@ -94,7 +94,7 @@ def test_what_is_private_is_so(study: str) -> None:
         (("undo", "STUDY", "nobody"), "there is no rater 'nobody'"),
         (("export", "STUDY", "nq", "dpo", "OUT"), "4 without a vote that counts"),
         (("adjudicate", "STUDY", "nq", "new"), "agree on all"),
-        (("backup", "STUDY", "BAD"), "is there already"),
+        (("backup", "STUDY", "BAD"), "already exists"),
         (("serve", "STUDY", "--host", "203.0.113.1"), "203.0.113.1:8000"),
         (("serve", "STUDY", "--host", "2001:db8::1"), "[2001:db8::1]:8000: "),
         (("new", "fresh", "--database", "postgresql+pg8000://u:pw@127.0.0.1:1/x"), "***"),
@@ -133,7 +133,7 @@ def test_bad_lines_are_named_and_the_others_added(
     said = capsys.readouterr()
     assert "1 items added to 'nq'; 1 were already there" in said.out
     assert f"{file}:2: is not JSON" in said.err
-    assert f"{file}:4: field 'id': 'c9' is the id of another line" in said.err
+    assert f"{file}:4: field 'id': 'c9' is already the id of another line" in said.err
     assert rate("add", study, "nq", file, "--json") == 1
     result = json.loads(capsys.readouterr().out)
     assert (result["added"], result["there"], len(result["errors"])) == (0, 2, 2)
@@ -184,7 +184,7 @@ def test_import_status_undo_and_export(study: str, tmp_path: pathlib.Path, capsy
     assert rate("import", study, "nq", file) == 1
     said = capsys.readouterr()
     assert "3 votes added; 0 were already there" in said.out
-    assert f"{file}:5: field 'item': no item has the name the string \"c7\"" in said.err
+    assert f"{file}:5: field 'item': no item is named the string \"c7\"" in said.err
     assert "field 'preferred': expected one of 0, 1, both_bad, both_good, unsure" in said.err
     assert rate("import", study, "nq", votes_file(tmp_path, rows + bad[2:])) == 1
     said = capsys.readouterr()

@@ -155,7 +155,7 @@ def test_forms_that_no_rater_could_send_are_refused(tmp_path: pathlib.Path, caps
     assert rate("new", str(tmp_path / "study"), file, "--form", "long-comparison") == 1
     said = capsys.readouterr()
     assert "with 1 item" in said.out
-    assert f"{file}:1: its form has {MOST_FIELDS + 2} questions" in said.err
+    assert f"{file}:1: needs a form with {MOST_FIELDS + 2} questions" in said.err
     assert f"at most {MOST_FIELDS}" in said.err
 
 

@@ -175,7 +175,7 @@ def test_a_check_of_a_link_that_was_replaced_is_shown_again(tmp_path: pathlib.Pa
         assert "Practice 1 of 4" in again.text
         assert "link was replaced" in again.text
         assert drafts_of(served) == []
-        assert "What is right here" in browser.send("/e/1", again.form).text
+        assert "The right answers" in browser.send("/e/1", again.form).text
     study.store.close()
 
 

@@ -62,7 +62,7 @@ def test_opened_again_it_keeps_what_is_there(store: Store) -> None:
 def test_a_later_version_is_refused(store: Store) -> None:
     with store.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StudyError, match="9999, which was made by a later version"):
+    with pytest.raises(StudyError, match="9999, made by a later version"):
         Store(store.url.render_as_string())
 
 
@@ -99,7 +99,7 @@ def test_a_transaction_within_another_is_part_of_it(store: Store) -> None:
             add_rater(store, "Ada", "super")
             add_rater(store, "Ada", "wide")
 
-    with pytest.raises(StudyError, match="of the pool 'super'"):
+    with pytest.raises(StudyError, match="to the pool 'super'"):
         fail()
     add_rater(store, "Ada", "wide")
     with store.reading() as connection:
@@ -148,7 +148,7 @@ def test_a_backup_is_whole_while_others_write(store: Store, tmp_path: pathlib.Pa
     assert sqlite3.connect(copy).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     with Store(f"sqlite:///{copy}").reading() as connection:
         assert connection.execute(sa.select(schema.raters.c.name)).scalars().all() == ["Ada"]
-    with pytest.raises(StudyError, match="is there already"):
+    with pytest.raises(StudyError, match="already exists"):
         store.backup(copy)
 
 
@@ -180,7 +180,7 @@ def test_names_and_pools(store: Store) -> None:
     ada = add_rater(store, "Ada", "super")
     assert add_rater(store, "Ada", "super") == ada
     assert add_rater(store, "Ada", "super", new_link=True).link_version == 1
-    with pytest.raises(StudyError, match="is of the pool 'super', not of 'wide'"):
+    with pytest.raises(StudyError, match="belongs to the pool 'super', not to 'wide'"):
         add_rater(store, "Ada", "wide")
     for bad in ("", "two\nlines", "x" * 101):
         with pytest.raises(StudyError, match="can't be the name of a rater"):

@@ -195,7 +195,12 @@ def test_bad_lines_are_named_and_the_others_shown(
     assert cli.main(["rate", "view", str(tmp_path / "out"), str(tmp_path / "s.jsonl")]) == 1
     said = capsys.readouterr()
     assert "1 answer" in said.out
-    for number, what in ((1, "is no rated answer"), (2, "'reward'"), (3, "'text'"), (5, "object")):
+    for number, what in (
+        (1, "is neither a rated answer"),
+        (2, "'reward'"),
+        (3, "'text'"),
+        (5, "object"),
+    ):
         (named,) = (each for each in said.err.splitlines() if f"s.jsonl:{number}:" in each)
         assert what in named
 

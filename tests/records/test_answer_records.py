@@ -170,7 +170,7 @@ def test_answers_from_before_there_were_spans_are_read() -> None:
         (
             {"quote": "A [...]  ", "spans": [{"start": 0, "end": 1}, {"start": 9, "end": 10}]},
             "quote",
-            "has nothing to check before or after an omission",
+            "has no words before or after an omission",
         ),
     ],
     ids=["too many", "half", "elsewhere", "two places", "no span", "none", "an end", "blank"],

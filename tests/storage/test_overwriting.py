@@ -22,7 +22,7 @@ def test_what_is_read_is_not_written(
     for out in ("out.jsonl", "in.jsonl.gz", "model2/x", "gs://b/q.json", "gs://c/q.jsonl"):
         refuse_overwriting([out], read)
     for out in ("in.jsonl", "./x/../in.jsonl", "link.jsonl", "model/x/y", "gs://b/q.jsonl"):
-        with pytest.raises(ValueError, match=f"^{out} would overwrite .* which is read"):
+        with pytest.raises(ValueError, match=f"^{out} would overwrite .* which is an input"):
             refuse_overwriting(["other", out], read)
 
 
@@ -44,5 +44,5 @@ def test_commands_refuse_it_before_they_read(
 ) -> None:
     (file := tmp_path / "file.jsonl").write_text("kept")
     assert main([str(file) if each == "FILE" else each for each in arguments]) == 1
-    assert f"{file} would overwrite {file}, which is read" in capsys.readouterr().err
+    assert f"{file} would overwrite {file}, which is an input" in capsys.readouterr().err
     assert file.read_text() == "kept"
