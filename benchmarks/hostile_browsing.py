@@ -26,9 +26,9 @@ sys.path.insert(0, str(ROOT))
 from gophercite.browser.browsed_answers import answer_of  # noqa: E402
 from gophercite.browser.environment import replay, reset, step  # noqa: E402
 from gophercite.browser.observation import TokenBudget, prompt  # noqa: E402
+from gophercite.browser.page_lines import page_from_json, page_to_json  # noqa: E402
 from gophercite.browser.pages import Page, error_page  # noqa: E402
 from gophercite.browser.read_pages import page_of_text  # noqa: E402
-from gophercite.browser.recorded import page_from_json, page_to_json  # noqa: E402
 from gophercite.browser.settings import Settings  # noqa: E402
 from gophercite.browser.state import State, dumps, loads  # noqa: E402
 from gophercite.documents import normalise_text  # noqa: E402

@@ -18,7 +18,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.storage.json_fields import in_one_line
@@ -52,9 +51,10 @@ def _run(flags: argparse.Namespace) -> None:
     from gophercite.records import Question
     from gophercite.reports.extraction import extraction_lines, extraction_section
     from gophercite.storage.overwriting import refuse_overwriting
+    from gophercite.storage.paths import storage_path
 
     inputs = [flags.questions, *(flags.train or []), *flags.episodes]
-    refuse_overwriting([flags.output], inputs)
+    refuse_overwriting([storage_path(flags.output)], inputs)
     report = records.Report()
     questions = [q for q in records.read(flags.questions, Question, report=report) if q.answers]
     if not questions:
@@ -110,22 +110,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--questions",
         required=True,
-        type=Path,
         metavar="FILE",
         help="questions with accepted answers",
     )
-    add("--episodes", nargs="+", type=Path, default=[], metavar="FILE", help="the browsed answers")
+    add("--episodes", nargs="+", default=[], metavar="FILE", help="the browsed answers")
     add(
         "--train",
         nargs="+",
-        type=Path,
         metavar="FILE",
         help="training questions, to split the questions by overlap",
     )
     add(
         "--output",
         required=True,
-        type=Path,
         metavar="FILE",
         help="file to write the short answers to (JSON lines)",
     )

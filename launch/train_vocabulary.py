@@ -11,9 +11,11 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
+from gophercite.cli.arguments import seed
 from gophercite.documents import normalise_text
 from gophercite.storage.json_fields import RecordError, in_one_line
-from gophercite.storage.json_lines import open_bytes, read_json_lines
+from gophercite.storage.json_lines import read_json_lines
+from gophercite.storage.paths import is_remote, open_bytes
 from gophercite.vocabularies import VocabularyError, train_sentencepiece
 
 
@@ -49,10 +51,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--input", nargs="+", type=pathlib.Path, required=True, metavar="FILE", help="text files"
-    )
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="folder to write")
+    parser.add_argument("--input", nargs="+", required=True, metavar="FILE", help="text files")
+    parser.add_argument("--output", required=True, help="folder to write, on a disk")
     parser.add_argument("--size", type=int, required=True, help="number of pieces")
     parser.add_argument("--model-type", choices=("unigram", "bpe"), default="unigram")
     parser.add_argument(
@@ -77,19 +77,21 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--sample-lines", type=int, default=0, help="train on this many random lines (default: all)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed for drawing these lines (default: 0)"
+        "--seed", type=seed, default=0, help="seed for drawing these lines (default: 0)"
     )
     flags = parser.parse_args(arguments)
     if flags.sample_lines < 0:
         parser.error(f"--sample-lines is {flags.sample_lines}: must be at least 0, which is all")
     if not 0 < flags.character_coverage <= 1:
         parser.error(f"--character-coverage is {flags.character_coverage}: must be in (0, 1]")
+    if is_remote(flags.output):
+        parser.error(f"--output is {flags.output}: must be a folder on a disk")
     return flags
 
 
-def _texts(paths: Sequence[pathlib.Path], fields: Sequence[str]) -> Iterator[str]:
+def _texts(paths: Sequence[str], fields: Sequence[str]) -> Iterator[str]:
     for path in paths:
-        if ".jsonl" in path.suffixes:
+        if ".jsonl" in pathlib.PurePath(path).suffixes:
             yield from _texts_of_json_lines(path, fields)
         else:
             with open_bytes(path) as lines:
@@ -97,7 +99,7 @@ def _texts(paths: Sequence[pathlib.Path], fields: Sequence[str]) -> Iterator[str
                     yield normalise_text(line.decode("utf-8", errors="replace"))
 
 
-def _texts_of_json_lines(path: pathlib.Path, fields: Sequence[str]) -> Iterator[str]:
+def _texts_of_json_lines(path: str, fields: Sequence[str]) -> Iterator[str]:
     found = False
     for _, value in read_json_lines(path):
         if isinstance(value, RecordError):

@@ -13,7 +13,6 @@ machine, without a network. Its files are JSON lines:
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -24,6 +23,7 @@ from typing import IO, Any
 from gophercite.browser.document_worlds import IndexWorld
 from gophercite.browser.hosts import without_fragment
 from gophercite.browser.kept_pages import KeptPages
+from gophercite.browser.page_lines import page_from_json, page_to_json
 from gophercite.browser.pages import Page, error_page
 from gophercite.browser.recording_files import (
     ADDRESSES,
@@ -35,24 +35,17 @@ from gophercite.browser.recording_files import (
     is_begun,
     lock,
 )
-from gophercite.browser.shown import Link
 from gophercite.browser.worlds import World
 from gophercite.documents import Document, normalise_text
-from gophercite.records import from_json, to_json
 from gophercite.retrieval.engine import Hit, SearchError
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.storage import local_copy
-from gophercite.storage.json_fields import JsonFields, RecordError, describe
+from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import MAXIMUM_LINE_BYTES, read_json_lines, read_one
 from gophercite.storage.paths import is_remote
 
 FORMAT, VERSION = "gophercite world", 1
 INDEX = "index.db"  # of the pages, for queries that were not recorded; built if it is missing
-_PAGE_FIELDS = frozenset({field.name for field in dataclasses.fields(Document)}) | {
-    "links",
-    "anchors",
-    "sha256",
-}
 
 
 class RecordedWorld:
@@ -295,61 +288,6 @@ def _key(page: Page) -> tuple[str, str]:
 
 def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
-
-
-def page_to_json(page: Page) -> dict[str, Any]:
-    """Returns the JSON object of a page's line."""
-    return {
-        **to_json(page.document),
-        "sha256": page.document.sha256,
-        "links": [[link.start, link.end, link.url] for link in page.links],
-        "anchors": [[name, place] for name, place in page.anchors.items()],
-    }
-
-
-def page_from_json(value: object) -> Page:
-    """Parses a page from its JSON object.
-
-    Raises:
-      RecordError: names the field.
-    """
-    fields = JsonFields(value, _PAGE_FIELDS, collections.Counter())
-    document = from_json(
-        {name: each for name, each in fields.values.items() if name in _DOCUMENT_FIELDS}, Document
-    )
-    if fields.text("sha256") != document.sha256:
-        raise fields.error("sha256", "is not that of the text")
-    length = len(document.text)
-    links = []
-    for index, link in enumerate(_listed(fields, "links")):
-        match link:
-            case [int(start), int(end), str(url)] if _are_offsets(start, end, length):
-                links.append(Link(start, end, url))
-            case _:
-                raise fields.error(f"links[{index}]", f"is not a link: {describe(link)}")
-    anchors = {}
-    for index, anchor in enumerate(_listed(fields, "anchors")):
-        match anchor:
-            case [str(name), int(place)] if type(place) is int and 0 <= place <= length:
-                anchors[name] = place
-            case _:
-                raise fields.error(f"anchors[{index}]", f"is not an anchor: {describe(anchor)}")
-    return Page(document, tuple(links), anchors)
-
-
-def _are_offsets(start: int, end: int, length: int) -> bool:
-    """Whether two values are offsets of a text; true and false are integers of Python's, too."""
-    return type(start) is int and type(end) is int and 0 <= start < end <= length
-
-
-_DOCUMENT_FIELDS = frozenset(field.name for field in dataclasses.fields(Document))
-
-
-def _listed(fields: JsonFields, name: str) -> list[Any]:
-    value = fields.values.get(name, [])
-    if not isinstance(value, list):
-        raise fields.error(name, f"expected a list, got {describe(value)}")
-    return value
 
 
 def _normalised(hit: Hit) -> Hit:

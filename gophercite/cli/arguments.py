@@ -8,6 +8,7 @@ from typing import Any
 
 from gophercite.retrieval.apis import ENGINES
 
+LARGEST_SEED = (1 << 32) - 1
 _LARGEST = (1 << 31) - 1  # the largest 32-bit integer, as arrays and databases use
 
 
@@ -168,8 +169,8 @@ def amount(text: str) -> float:
 def seed(text: str) -> int:
     """An unsigned 32-bit integer."""
     number = int(text)
-    if not 0 <= number < 1 << 32:
-        raise argparse.ArgumentTypeError(f"{number}: must be from 0 to {(1 << 32) - 1}")
+    if not 0 <= number <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{number}: must be from 0 to {LARGEST_SEED}")
     return number
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import pathlib
 import sys
@@ -17,6 +16,7 @@ from gophercite.cli.arguments import (
     positive,
     seed,
 )
+from gophercite.cli.kept_episode import episode_of, keep, steps_before
 from gophercite.cli.output import (
     DONE,
     RefusedError,
@@ -25,7 +25,6 @@ from gophercite.cli.output import (
     print_json,
     print_text,
     require_place,
-    write_text,
 )
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.documents import normalise_text
@@ -34,7 +33,7 @@ from gophercite.storage.json_fields import printable
 from gophercite.text.counting import counted
 
 if TYPE_CHECKING:
-    from gophercite.browser.episodes import Episode, EpisodeStep
+    from gophercite.browser.episodes import EpisodeStep
     from gophercite.browser.state import State
     from gophercite.browser.worlds import World
     from gophercite.browsing.browsing_model import BrowsingModel
@@ -175,12 +174,13 @@ def run(options: argparse.Namespace) -> int:
             start = _start(options)
             state = _resumed(options, start)
             is_kept = options.log is not None or options.highlight is not None
-            steps = _steps_before(world, start, state, options.state) if is_kept else []
+            steps = steps_before(world, start, state, options.state) if is_kept else []
             write, by = _writer(options, world, show)
             state = _browse(world, state, show, write, options.state, steps)
             answer = answer_of(state, by)
             if is_kept:
-                _keep(options, world, _episode(world, start, steps, state, by))
+                episode = episode_of(world, start, steps, state, by)
+                keep(episode, world, options.log, options.highlight)
     except (RecordError, SearchError) as error:
         raise RefusedError(str(error)) from error
     invalid = sum(action.invalid is not None for action in state.actions)
@@ -279,27 +279,6 @@ def _resumed(options: argparse.Namespace, start: "State") -> "State":
     return state
 
 
-def _steps_before(
-    world: "World", start: "State", state: "State", path: str | None
-) -> "list[EpisodeStep]":
-    """The steps that led to a state that is continued, taken again."""
-    from gophercite.browser.episodes import taken
-
-    steps, again = [], start
-    try:
-        for text in state.texts:
-            one, again = taken(world, again, text)
-            steps.append(one)
-    except ValueError:  # the episode is over earlier
-        again = start
-    if again != state:
-        raise RefusedError(
-            f"{path}: pages or searches have changed since, so that --log and --highlight can't "
-            "show what was seen: continue without them"
-        )
-    return steps
-
-
 def _browse(
     world: "World",
     state: "State",
@@ -369,47 +348,6 @@ def _print(text: str) -> None:
     # A page may hold characters that control the terminal.
     for line in text.split("\n"):
         print_text(printable(line))
-
-
-def _episode(
-    world: "World", start: "State", steps: "list[EpisodeStep]", end: "State", by: str
-) -> "Episode":
-    import hashlib
-
-    from gophercite.browser.episodes import Episode
-    from gophercite.browser.state import dumps
-
-    digest = hashlib.sha256("\n".join([world.name, by, dumps(end)]).encode()).hexdigest()
-    question_id = hashlib.sha256(start.question.encode()).hexdigest()[:16]
-    return Episode(digest[:16], question_id, world.name, by, start, tuple(steps), end)
-
-
-def _keep(options: argparse.Namespace, world: "World", episode: "Episode") -> None:
-    from gophercite.browser.episode_pages import episode_page, pages_in
-    from gophercite.browser.episodes import episode_to_json
-
-    if options.log is not None:
-        _append(options.log, episode_to_json(episode))
-    if options.highlight is not None:
-        write_text(options.highlight, episode_page(episode, pages_in(world)).page())
-
-
-def _append(path: str, episode: dict[str, Any]) -> None:
-    """Appends an episode to a log, unless the log has it: a command can be given twice."""
-    from gophercite.storage.json_lines import read_json_lines
-
-    line = json.dumps(episode, ensure_ascii=False).encode() + b"\n"
-    if os.path.isfile(path):
-        for number, value in read_json_lines(path):
-            if isinstance(value, dict) and value.get("id") == episode["id"]:
-                note(f"{path}: has this episode already, in line {number}")
-                return
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - 1))
-            if file.read() not in (b"", b"\n"):  # half a line, which would spoil this one
-                line = b"\n" + line
-    with open(path, "ab") as log:
-        log.write(line)
 
 
 def _world(options: argparse.Namespace, stack: contextlib.ExitStack) -> "World":

@@ -12,12 +12,13 @@ from typing import Any, Literal
 from gophercite.extraction.charset import decode
 
 # Increase this whenever the text of equal bytes changes; cached texts are then extracted again.
-EXTRACTION_VERSION = 5
+EXTRACTION_VERSION = 6
 
 TITLE_CHARACTERS = 300  # a title is part of every prompt and answer
 
 _LOOKED_AT = 1 << 16  # first characters that are examined to see whether it is text at all
 _MOST_CONTROLS = 0.05  # maximum share of control characters; random bytes have 0.11, texts almost 0
+_PDF_MARK = b"%PDF-"
 _LINE_END = re.compile(r"\r\n?|\n")
 _CONTROLS = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 
@@ -138,7 +139,7 @@ def page_text(
     Args:
       content: the page's bytes.
       content_type: the server's header; if it is empty or only says "bytes", the content itself
-        decides.
+        decides, and it always does for a PDF.
       mode: for HTML: `article` for the main text, `full` for all that a reader sees; `browser` and
         `browser-full` for the same as the text browser shows them, with links.
       budget: what it may cost; for plain text only size and length count.
@@ -161,6 +162,11 @@ def page_text(
         tuple(anchor for anchor in page.anchors if anchor[1] <= longest),
         page.base,
     )
+
+
+def is_pdf(content: bytes) -> bool:
+    """Whether the content is a PDF, whatever its type says: in other types its bytes are text."""
+    return content.startswith(_PDF_MARK)
 
 
 def is_readable(media: str) -> bool:
@@ -191,6 +197,8 @@ def _kind(content: bytes, media: str) -> str:
         raise TextError(
             f"has type {media[:100]!r}, which can't be read as text (only {readable} can)"
         )
+    if is_pdf(content):
+        return "pdf"
     return _KINDS.get(media, "plain")
 
 
@@ -198,6 +206,9 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
     # Parsers are imported only for pages that need them: together they take a second to load.
     if kind == "html":
         page = decode(content, content_type, html=True)
+        # Browsers, too, ignore zeros: UTF-16 that is not declared has one in each Latin letter.
+        if _is_binary(page[:_LOOKED_AT].replace("\0", "")):
+            raise TextError("is not HTML: it has too many control characters")
         if mode in ("browser", "browser-full"):
             from gophercite.extraction import browser_html
 

@@ -25,6 +25,11 @@ _DETAILS = {
     "evidence recall %": "evidence_recall",
 }
 HEADINGS = _COLUMNS | _DETAILS
+# The fields of `citation_fields`.
+_CITATIONS = {
+    "citation recall %": "citation_recall",
+    "citation precision %": "citation_precision",
+}
 
 
 def summarise(judgements: Iterable[Judgement]) -> dict[str, Estimate]:
@@ -37,6 +42,27 @@ def summarise(judgements: Iterable[Judgement]) -> dict[str, Estimate]:
         if known:
             summary[field] = estimate(known)
     return summary
+
+
+def summarise_citations(
+    citations: Iterable[CitationQuality | None],
+) -> dict[str, Estimate]:
+    """Returns the estimates of recall and precision, by the names of their fields in results.
+
+    Args:
+      citations: one for each answer; an answer without any counts as 0.
+    """
+    lines = [citation_fields(quality) for quality in citations]
+    names = lines[0] if lines else ()
+    return {name: estimate([line[name] for line in lines]) for name in names}
+
+
+def citation_fields(quality: CitationQuality | None) -> dict[str, float]:
+    """Returns the fields that a line of results has for its citations."""
+    return {
+        "citation_recall": 0.0 if quality is None else quality.recall,
+        "citation_precision": 0.0 if quality is None else quality.precision,
+    }
 
 
 def metrics_table(systems: Mapping[str, Sequence[Judgement]]) -> Table:
@@ -59,18 +85,13 @@ def details_table(
       systems: judgements by name.
       citations: for some systems, in the order of their answers; an answer without any counts as 0.
     """
-    measured = ["citation recall %", "citation precision %"] if citations else []
+    measured = _CITATIONS if citations else {}
     rows = []
     for name, judgements in systems.items():
         summary = summarise(judgements)
         cells = [str(summary[field]) if field in summary else "–" for field in _DETAILS.values()]
-        if citations:
-            found = citations.get(name, ())
-            for values in (
-                [0.0 if quality is None else quality.recall for quality in found],
-                [0.0 if quality is None else quality.precision for quality in found],
-            ):
-                cells.append(str(estimate(values)) if values else "–")
+        found = summarise_citations(citations.get(name, ()))
+        cells += [str(found[field]) if field in found else "–" for field in measured.values()]
         rows.append([name, *cells])
     return Table(["system", *_DETAILS, *measured], rows)
 

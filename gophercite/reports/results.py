@@ -10,10 +10,17 @@ from etils import epath
 
 from gophercite.evaluation.answers import JudgedSample
 from gophercite.evaluation.citations import CitationQuality
+from gophercite.evaluation.intervals import Estimate
 from gophercite.evaluation.metrics import ClaimRule, Judgement
 from gophercite.records import Question
 from gophercite.reports.figure_sections import FIGURES, SavedSystem, figures_section
-from gophercite.reports.report import details_table, metrics_table, summarise
+from gophercite.reports.report import (
+    citation_fields,
+    details_table,
+    metrics_table,
+    summarise,
+    summarise_citations,
+)
 from gophercite.reports.report_files import Section, write_files, write_report
 from gophercite.reports.tables import Table
 from gophercite.storage.paths import delete
@@ -113,12 +120,14 @@ class Results:
 
     def details(self) -> Table:
         """Returns a row for each system, with the columns that the first table has no room for."""
-        asked = next(iter(self.systems))  # the model, if there is one
-        return details_table(self.systems, {asked: self.citations} if self.citations else {})
+        return details_table(self.systems, self._citations)
 
     def lines(self) -> list[dict[str, Any]]:
         """Returns a line for each question: the answer that counts, or why it was declined."""
         found = [sample_line(s, self.model, self._seed) | {"declined": False} for s in self.best]
+        if self.citations:
+            for line, quality in zip(found, self.citations, strict=True):
+                line.update(citation_fields(quality))
         return found + [
             {
                 "question_id": outcome.question.id,
@@ -153,8 +162,8 @@ class Results:
             "claims": self.claims,
             "declined": len(self.declined),
             "systems": {
-                name: {field: dataclasses.asdict(e) for field, e in summarise(found).items()}
-                for name, found in self.systems.items()
+                name: {field: dataclasses.asdict(e) for field, e in self._shares(name).items()}
+                for name in self.systems
             },
         }
         files: dict[str, str | bytes] = {
@@ -180,6 +189,17 @@ class Results:
             if str(path) not in written:
                 delete(path)
         return written
+
+    def _shares(self, system: str) -> dict[str, Estimate]:
+        """All that is known of a system's answers, by field."""
+        citations = summarise_citations(self._citations.get(system, ()))
+        return summarise(self.systems[system]) | citations
+
+    @property
+    def _citations(self) -> dict[str, Sequence[CitationQuality | None]]:
+        """Citation quality by system: only the model's is measured."""
+        asked = next(iter(self.systems))  # the model, if there is one
+        return {asked: self.citations} if self.citations else {}
 
     @property
     def _seed(self) -> int:

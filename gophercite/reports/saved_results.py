@@ -29,10 +29,12 @@ def read_system(name: str, prefix: epath.PathLike) -> SavedSystem:
       prefix: prefix of its results, a path or a URL.
 
     Raises:
-      SavedResultsError: there are no such results, or a line is not a result.
+      SavedResultsError: there are no such results, a line is not a result, or two lines are of one
+        question.
     """
     root = f"{epath.Path(prefix)}"
-    answers = [line for line in _lines(epath.Path(f"{root}.jsonl")) if not line.get("declined")]
+    every = _lines(epath.Path(f"{root}.jsonl"), each_once=True)
+    answers = [line for line in every if not line.get("declined")]
     samples = epath.Path(f"{root}_samples.jsonl")
     return SavedSystem(
         name,
@@ -131,12 +133,19 @@ def preference_by_score(
 _SHARES = {*HEADINGS.values(), *GOOD}  # numbers from 0 to 1 that figures and tables compute with
 
 
-def _lines(path: epath.Path) -> list[dict[str, Any]]:
+def _lines(path: epath.Path, *, each_once: bool = False) -> list[dict[str, Any]]:
+    """The lines of a file; with `each_once`, no two may be of one question."""
     lines = []
+    first_lines: dict[str, int] = {}
     try:
         for number, value in read_json_lines(path):
             try:
-                lines.append(_line(value))
+                line = _line(value)
+                id = line["question_id"]
+                first = first_lines.setdefault(id, number)
+                if each_once and first != number:
+                    raise RecordError(f"{id!r} is already in line {first}", "question_id")
+                lines.append(line)
             except RecordError as error:
                 raise RecordError(error.problem, error.field, path, number) from None
     except FileNotFoundError:

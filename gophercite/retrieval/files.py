@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.extraction.extractor import Extractor
-from gophercite.extraction.text import TextError
+from gophercite.extraction.text import TextError, is_pdf
 from gophercite.text.counting import counted
 
 _TYPES = {
@@ -24,7 +24,6 @@ _TYPES = {
     ".xhtml": "application/xhtml+xml",
     ".pdf": "application/pdf",
 }
-_PDF_MARK = b"%PDF-"
 _RECORDS = (".jsonl", ".jsonl.gz")
 READABLE_NAMES = (*_TYPES, *_RECORDS)
 
@@ -231,11 +230,9 @@ def _document_of(path: pathlib.Path, extractor: Extractor, report: FilesReport) 
     if status.st_size > largest:
         raise TextError(f"has {status.st_size} bytes, but at most {largest} are allowed")
     content = path.read_bytes()
-    if content.startswith(_PDF_MARK):  # whatever its name says: as other types its bytes are text
-        content_type = _TYPES[".pdf"]
     page = extractor.page_text(content, content_type)
     if not page.text.strip():
-        if "pdf" in content_type:
+        if is_pdf(content):
             raise TextError("has no text (scanned pages?)")
         raise _EmptyError("has no text")
     if not page.is_whole:

@@ -7,7 +7,7 @@ Prompts show the page as it was fetched, and quotes are checked against the same
 import dataclasses
 
 from gophercite.extraction.extractor import Extractor
-from gophercite.retrieval.engine import Hit, SearchEngine
+from gophercite.retrieval.engine import Hit, Query, SearchEngine, parse_query
 from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.web import NothingSearchedError
@@ -46,7 +46,11 @@ class StoredWeb:
         self._known = set(index.ids())
 
     def search(self, query: str, k: int) -> list[Hit]:
-        """As `SearchEngine.search`; there may be fewer hits, as unfetchable pages are left out."""
+        """As `SearchEngine.search`; there may be fewer hits.
+
+        Pages that can't be fetched are left out, as are those that were redirected to an address
+        which the filters in the query exclude.
+        """
         try:
             hits = self._engine.search(query, k)
         except NothingSearchedError as error:
@@ -65,4 +69,15 @@ class StoredWeb:
         self._index.add(found)
         self.fetched += len(found)
         self._known.update(page.id for page in found)
-        return [dataclasses.replace(hit, id=hit.url) for hit in hits if hit.url in self._known]
+        filters = parse_query(query)
+        return [
+            dataclasses.replace(hit, id=hit.url)
+            for hit in hits
+            if hit.url in self._known and self._admits(filters, hit.url)
+        ]
+
+    def _admits(self, filters: Query, id: str) -> bool:
+        """Whether the filters let through the address at which a page of the index was found."""
+        if not filters.sites and not filters.excluded_sites:
+            return True
+        return filters.admits(self._index.document(id).url or id)

@@ -23,8 +23,9 @@ from gophercite.browser.episodes import episode_from_json, episode_to_json, play
 from gophercite.browser.hosts import is_blocked
 from gophercite.browser.kept_pages import KeptPages
 from gophercite.browser.live import LiveWorld
+from gophercite.browser.page_lines import page_from_json, page_to_json
 from gophercite.browser.pages import Page, error_page
-from gophercite.browser.recorded import RecordedWorld, Recorder, page_from_json, page_to_json
+from gophercite.browser.recorded import RecordedWorld, Recorder
 from gophercite.browser.settings import Settings
 from gophercite.browser.shown import Link, ShownPage
 from gophercite.browser.state import State, dumps

@@ -2,7 +2,12 @@
 
 import codecs
 import encodings.aliases
+import gzip
+import io
+import random
 import time
+import zipfile
+import zlib
 
 import pytest
 from hypothesis import given
@@ -199,7 +204,8 @@ def test_wide_pages() -> None:
 @given(st.text())
 def test_any_html_has_text_that_documents_keep(page: str) -> None:
     """What comes out is, once a document has normalised it, what every offset points into."""
-    content = page.encode("utf-8", "surrogatepass")
+    few_controls = f"<!--{' ' * 20 * len(page)}-->"  # of many, a page would be binary
+    content = (few_controls + page).encode("utf-8", "surrogatepass")
     found = page_text(content, "text/html", mode="full")
     document = Document("x", found.title, found.text)
     assert Document("x", document.title, document.text).text == document.text
@@ -243,6 +249,60 @@ def test_content_decides_where_the_server_does_not(content_type: str) -> None:
     assert page_text(b"a < b", content_type).text == "a < b"
     with pytest.raises(TextError, match="neither"):
         page_text(b"\x89PNG\r\n\0\0", content_type)
+
+
+NOISE = random.Random(0).randbytes(3000)
+
+
+def archive() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("page.html", HTML + NOISE.hex())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x20" + zlib.compress(NOISE),
+        bytes.fromhex("47494638396101000100800000ffffff00000021f90401000000002c00000000010001")
+        + bytes.fromhex("000002024401003b"),  # the pixel that counts visitors
+        archive(),
+        gzip.compress(HTML.encode(), mtime=0),
+        NOISE,
+    ],
+    ids=["png", "gif", "zip", "gzip", "noise"],
+)
+@pytest.mark.parametrize("content_type", ["text/html", "text/html; charset=utf-8"])
+def test_what_is_called_html_but_is_binary_is_refused(content: bytes, content_type: str) -> None:
+    """As text, its bytes would become a document of garbage."""
+    with pytest.raises(TextError, match="is not HTML: it has too many control characters"):
+        page_text(content, content_type)
+    with pytest.raises(TextError, match="is not HTML"):
+        page_text(content, "application/xhtml+xml", mode="browser")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "cp1252"])
+@pytest.mark.parametrize("mode", ["article", "full", "browser"])
+def test_html_of_any_character_set_is_no_binary(encoding: str, mode: str) -> None:
+    """Even if nothing says which: without zeros, UTF-16 is Latin-1."""
+    page = "<!doctype html><title>T</title><body><p>The café was built in 1874."
+    found = page_text(page.encode(encoding), "text/html", mode=mode)  # type: ignore[arg-type]
+    assert found.text == "The café was built in 1874."
+
+
+def test_iso_2022_jp_has_no_control_but_escape() -> None:
+    page = "<title>T</title><body><p>日本の灯台" * 20
+    content = page.encode("iso-2022-jp")
+    found = page_text(content, "text/html; charset=iso-2022-jp", mode="full")
+    assert "日本の灯台" in found.text
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "text/plain", "text/markdown", ""])
+def test_a_pdf_of_any_type_is_read_as_one(content_type: str) -> None:
+    """Its own text is what a reader sees of it; its bytes were quoted."""
+    content = pdf(words_at("A windmill turns."), title="Mills")
+    assert page_text(content, content_type) == page_text(content, "application/pdf")
 
 
 def test_endless_title_is_cut() -> None:

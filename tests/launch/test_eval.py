@@ -260,7 +260,7 @@ def test_results_are_not_written_over_the_questions(
     before = pathlib.Path(file).read_bytes()
     for inputs in (["--questions", file], ["--questions", "others.jsonl", "--train", file]):
         assert run(*inputs, "--model", tmp_path, "--output", output) == 1
-        assert f" would overwrite {file}, which is read" in capsys.readouterr().err
+        assert f" would overwrite {file}, which is an input" in capsys.readouterr().err
     assert pathlib.Path(file).read_bytes() == before
 
 

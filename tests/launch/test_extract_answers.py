@@ -9,6 +9,7 @@ import extract_answers
 import jax
 import pytest
 import train
+from google_storage import BUCKET, google_storage
 
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.short_answers import browsed_texts, completions, extraction_prompt, main
@@ -28,6 +29,11 @@ ASKED = {
     "c": ("Where is the town?", ("Bay",), "On a coast [1]."),
 }
 QUESTIONS = [Question(id, asked, "t", (), answers) for id, (asked, answers, _) in ASKED.items()]
+
+CONFIG = TransformerConfig(
+    vocab_size=2048, d_model=32, num_layers=1, num_heads=2, head_dim=16, d_ff=32,
+    position="rope", dtype="float32",
+)  # fmt: skip
 
 
 def episodes() -> list[Episode]:
@@ -91,11 +97,7 @@ def test_from_episodes_to_an_extractor_and_its_score(
     (held_out,) = records.read(data / "completions_validation.jsonl", Completion)
     assert held_out.completion == "Tom"
     assert len(list(records.read(data / "completions_train.jsonl", Completion))) == 3
-    config = TransformerConfig(
-        vocab_size=2048, d_model=32, num_layers=1, num_heads=2, head_dim=16, d_ff=32,
-        position="rope", dtype="float32",
-    )  # fmt: skip
-    transformer = Transformer(config)
+    transformer = Transformer(CONFIG)
     params = transformer.init(jax.random.key(0))
     save_model(tmp_path / "start", Model(transformer, params, bundled_vocabulary(), {}))
     bindings = {
@@ -132,6 +134,33 @@ def test_from_episodes_to_an_extractor_and_its_score(
     assert "| untrained | 3 | 0.0 (" in printed
 
 
+def test_all_files_may_be_in_a_bucket(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformer = Transformer(CONFIG)
+    params = transformer.init(jax.random.key(0))
+    save_model(tmp_path / "model", Model(transformer, params, bundled_vocabulary(), {}))
+    monkeypatch.chdir(tmp_path)
+    common = ["--model", "model", "--max-tokens", "8", "--together", "2"]
+    with google_storage() as storage:
+        records.write(f"{BUCKET}/questions.jsonl", QUESTIONS)
+        write_episodes(f"{BUCKET}/episodes.jsonl.gz", episodes())
+        command = [*common, "--questions", f"{BUCKET}/questions.jsonl"]
+        command += ["--train", f"{BUCKET}/questions.jsonl"]
+        command += ["--episodes", f"{BUCKET}/episodes.jsonl.gz"]
+        assert extract_answers.main([*command, "--output", f"{BUCKET}/out.jsonl"]) == 0
+        lines = [json.loads(line) for line in storage.read("out.jsonl").splitlines()]
+        assert all(line["browsed"] is not None for line in lines)
+        assert len(lines) == 3
+        capsys.readouterr()
+        command += ["--output", "https://host.example/out.jsonl"]
+        assert extract_answers.main(command) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("extract_answers: https://host.example/out.jsonl: is neither a path")
+    assert said.count("\n") == 1, "before anything was read"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_what_cannot_be_extracted_is_one_line(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,7 +182,7 @@ def test_what_cannot_be_extracted_is_one_line(
         for output in (asked, tmp_path / "link" / "asked.jsonl"):
             command = ["--model", str(tmp_path), *inputs, "--output", str(output)]
             assert extract_answers.main(command) == 1
-            assert f"{output} would overwrite {asked}, which is read" in capsys.readouterr().err
+            assert f"{output} would overwrite {asked}, which is an input" in capsys.readouterr().err
     (tmp_path / "lines.jsonl").write_text('{"question_id": "q"}\n')
     report = ["--output", str(tmp_path / "r"), "--short-answers", f"a={tmp_path / 'lines.jsonl'}"]
     assert browse_report.main(report) == 1

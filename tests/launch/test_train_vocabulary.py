@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from google_storage import BUCKET, google_storage
 from vocabulary_fixtures import TEXTS
 
 from gophercite.vocabularies import load_vocabulary
@@ -32,6 +33,31 @@ def test_text_and_json_lines_are_read(tmp_path: pathlib.Path) -> None:
     assert f"{output}: {vocabulary.size} pieces" in done.stdout
     assert len(vocabulary.encode(" zyzzyva")) < 4
     assert len(vocabulary.encode(" %<")) == 1
+
+
+def test_texts_are_read_from_a_bucket_and_the_vocabulary_is_written_to_a_disk(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with google_storage() as storage:
+        storage.write("a.txt", "\n".join(TEXTS).encode())
+        line = json.dumps({"title": "Zyzzyva", "text": "zyzzyva " * 50})
+        storage.write("b.jsonl.gz", gzip.compress(line.encode()))
+        files = ["--input", f"{BUCKET}/a.txt", f"{BUCKET}/b.jsonl.gz", "--size", 400]
+        done = run(*files, "--output", "v")
+        assert done.returncode == 0, done.stderr
+        assert len(load_vocabulary(tmp_path / "v").encode(" zyzzyva")) < 4
+        refused = run(*files, "--output", f"{BUCKET}/v")
+    assert refused.returncode == 2
+    assert f"--output is {BUCKET}/v: must be a folder on a disk" in refused.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
+
+
+def test_a_seed_that_is_none_is_one_line(tmp_path: pathlib.Path) -> None:
+    given = ["--input", tmp_path / "a.txt", "--size", 400, "--output", tmp_path / "v"]
+    done = run(*given, "--seed", -1)
+    assert done.returncode == 2
+    assert "--seed: -1: must be from 0 to 4294967295" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Which of a question's samples counts, and the files of an evaluation."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gophercite.documents import Document
 from gophercite.evaluation.answers import JudgedSample, with_consensus
+from gophercite.evaluation.citations import CitationQuality
+from gophercite.evaluation.intervals import estimate
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Question
 from gophercite.reports.results import Outcome, Results, choose, sample_line
@@ -108,6 +111,28 @@ def test_declined_questions_are_no_samples(tmp_path: Path) -> None:
     found = read_system("m", tmp_path / "test")
     for lines in (found.answers, found.samples):
         assert [line["question_id"] for line in lines] == [QUESTION.id]
+
+
+def test_citation_quality_is_written_with_the_other_shares(tmp_path: Path) -> None:
+    """An answer without a quote counts as 0, as in the report; without a model there is none."""
+    asked = [dataclasses.replace(QUESTION, id=id) for id in ("a", "b")]
+    best = [dataclasses.replace(samples()[n + 1], question=asked[1 - n]) for n in (1, 0)]
+    outcomes = [Outcome(one.question, (one,)) for one in best]
+    systems = {"model": [one.judgement for one in best], "baseline": [best[0].judgement]}
+    measured = Results(
+        "t", systems, outcomes=outcomes, best=best, citations=[CitationQuality(1.0, 0.5), None]
+    )
+    measured.write(tmp_path / "test")
+    lines = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
+    found = [(each["citation_recall"], each["citation_precision"]) for each in lines]
+    assert found == [(1.0, 0.5), (0.0, 0.0)]
+    written = json.loads((tmp_path / "test.json").read_text())["systems"]
+    assert written["model"]["citation_recall"] == dataclasses.asdict(estimate([1.0, 0.0]))
+    assert written["model"]["citation_precision"]["mean"] == 0.25
+    assert "citation_recall" not in written["baseline"]
+    dataclasses.replace(measured, citations=()).write(tmp_path / "test")
+    assert "citation_" not in (tmp_path / "test.jsonl").read_text()
+    assert "citation_" not in (tmp_path / "test.json").read_text()
 
 
 def test_one_sample_has_nothing_to_agree_with() -> None:

@@ -99,6 +99,7 @@ def test_files_without_a_text_are_told_apart(tmp_path: pathlib.Path, extractor: 
         "wide.txt": "A lighthouse".encode("utf-16-le"),
         "noise.pdf": noise,
         "locked.pdf": LOCKED,
+        "noise.html": noise,
     }
     for name, content in kinds.items():
         (tmp_path / name).write_bytes(content)
@@ -106,6 +107,7 @@ def test_files_without_a_text_are_told_apart(tmp_path: pathlib.Path, extractor: 
     binary = ["is not text: it has too many control characters"]
     assert found["empty.txt"] == found["empty.pdf"] == found["empty.jsonl"] == ["is empty"]
     assert found["noise.txt"] == found["noise.md"] == found["wide.txt"] == binary
+    assert found["noise.html"] == ["is not HTML: it has too many control characters"]
     assert found["noise.pdf"] == ["can't be read as a PDF: PDFSyntaxError"]
     assert found["locked.pdf"] == ["is encrypted: it opens only with a password"]
 
@@ -117,6 +119,8 @@ def test_a_pdf_of_any_name_is_read_as_one(tmp_path: pathlib.Path, extractor: Ext
     for document in read_files([tmp_path], extractor):
         assert (document.title, document.text.strip()) == ("Mills", "A windmill turns.")
         assert document.page_starts == (0,)
+    (tmp_path / "scanned.html").write_bytes(pdf(b""))
+    assert problems(extractor, tmp_path / "scanned.html") == ["has no text (scanned pages?)"]
 
 
 def test_only_ordinary_files_are_read(tmp_path: pathlib.Path, extractor: Extractor) -> None:
