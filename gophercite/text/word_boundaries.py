@@ -8,6 +8,7 @@ Thai, Khmer and Han, so that words change with ICU's releases. (`regex`'s own `\
 for apostrophes before vowels.)
 """
 
+import functools
 import string
 
 import numpy as np
@@ -34,13 +35,7 @@ _WORD = rf"(?:{_PART}(?:{_TIES}{_PART}?+)*+|(?:{_TIES}{_PART}?+)++)(?:{_AFTER_HE
 # An emoji that follows a joiner (WB3c); some are letters, too, and continue as those do.
 _JOINED = rf"(?:(?<=\u200d)(?=\p{{Extended_Pictographic}})(?:{_WORD}|.{_WITH_IT}))*+"
 _FLAG = rf"\p{{WB=Regional_Indicator}}{_WITH_IT}\p{{WB=Regional_Indicator}}"  # WB15, 16
-_SEGMENT = regex.compile(
-    r"[A-Za-z]++(?=[ \n])|[ ](?=[A-Za-z0-9])"  # the most common segments, only for speed
-    rf"|{_WORD}{_JOINED}"
-    r"|\r\n|[\r\n\p{WB=Newline}]"  # WB3 to 3b
-    rf"|(?:\p{{WB=WSegSpace}}++|{_FLAG}|.){_WITH_IT}{_JOINED}",  # WB3d, 999
-    regex.V1 | regex.DOTALL,
-)
+
 # What the rules distinguish in ASCII, as bits of each character's kind.
 _LETTER_KIND, _DIGIT_KIND, _TIE_KIND, _BETWEEN_LETTERS, _BETWEEN_DIGITS, _SPACE_KIND = (
     np.uint8(1 << bit) for bit in range(6)
@@ -83,7 +78,7 @@ def word_boundaries(text: str) -> Bool[np.ndarray, " characters_and_one"]:
     for begin, end in _islands(codes):
         found[begin:end] = False
         place = begin
-        for segment in _SEGMENT.findall(text, begin, end):
+        for segment in _segment().findall(text, begin, end):
             found[place] = True
             place += len(segment)
     return found
@@ -119,3 +114,15 @@ def _islands(codes: Integer[np.ndarray, " characters"]) -> list[tuple[int, int]]
     ends = np.concatenate([[0], apart, [len(codes)]])
     parts = np.unique(np.searchsorted(ends, np.flatnonzero(codes >= _OTHER), side="right"))
     return [(int(ends[part - 1]), int(ends[part])) for part in parts]
+
+
+@functools.cache
+def _segment() -> regex.Pattern[str]:
+    """What stands between two boundaries; compiled for the first text that isn't ASCII alone."""
+    return regex.compile(
+        r"[A-Za-z]++(?=[ \n])|[ ](?=[A-Za-z0-9])"  # the most common segments, only for speed
+        rf"|{_WORD}{_JOINED}"
+        r"|\r\n|[\r\n\p{WB=Newline}]"  # WB3 to 3b
+        rf"|(?:\p{{WB=WSegSpace}}++|{_FLAG}|.){_WITH_IT}{_JOINED}",  # WB3d, 999
+        regex.V1 | regex.DOTALL,
+    )
