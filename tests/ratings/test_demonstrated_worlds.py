@@ -215,7 +215,7 @@ def test_bad_questions_are_named_and_episodes_are_nobody_s_votes(
     said = capsys.readouterr()
     assert "with 2 items" in said.out
     assert "q.jsonl:2" in said.err
-    assert "id of a question of another file" in said.err
+    assert "id of a question in another file" in said.err
     study = str(tmp_path / "study")
     votes = tmp_path / "v.csv"
     votes.write_text("item,rater,answer\nq0,ada,yes\n")

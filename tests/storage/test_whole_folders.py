@@ -74,7 +74,7 @@ def test_what_a_killed_process_left_is_in_no_other_s_way(
 
 
 def test_a_file_is_not_replaced_by_a_folder(folder: pathlib.Path) -> None:
-    with pytest.raises(OSError, match=r"old: can't be made: Not a directory"):
+    with pytest.raises(OSError, match=r"old: can't be created: Not a directory"):
         replace(folder / "old")
     assert files(folder.parent) == ["model/old"]
 

@@ -462,7 +462,7 @@ def test_an_empty_file_and_a_folder_that_cannot_be_made(
     inside = llama / WEIGHTS / "model"
     assert cli.main(["import-weights", str(llama), str(inside)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"gophercite import-weights: {inside}: can't be made: ")
+    assert error.startswith(f"gophercite import-weights: {inside}: can't be created: ")
     assert "rrno" not in error
     (llama / "config.json").write_text("")
     assert cli.main(["import-weights", str(llama), str(tmp_path / "model")]) == 1
