@@ -233,7 +233,7 @@ class Evaluation:
             questions = [questions[place] for place in spread]
         questions = list(self._with_pages(questions, report))
         if not questions:
-            raise ValueError(f"{self.questions} has no question that could be asked")
+            raise ValueError(f"{self.questions} has no question that can be asked")
         ids: set[str] = set()
         for question in questions:
             if question.id in ids:

@@ -21,7 +21,7 @@ teach() { # merges the adapters, unless that is done; also if they are newer tha
   if grep -qs "$digest" "$folder-citing/model.json" &&
     cmp -s adapters/smollm2-citing/prompt.json "$folder-citing/vocabulary/prompt.json" &&
     cmp -s adapters/smollm2-citing/calibration.json "$folder-citing/calibration.json"; then
-    echo "$folder-citing is there already"
+    echo "$folder-citing exists already"
   else
     gophercite import-weights adapters/smollm2-citing "$folder-citing" --base "$folder"
     echo "Asking it a first question, for which programs are compiled and kept: up to a minute" >&2
@@ -30,7 +30,7 @@ teach() { # merges the adapters, unless that is done; also if they are newer tha
 }
 
 if [ -e "$folder/model.json" ]; then
-  echo "$folder is there already"
+  echo "$folder exists already"
   teach
   exit
 fi

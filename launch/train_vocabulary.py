@@ -83,7 +83,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if flags.sample_lines < 0:
         parser.error(f"--sample-lines is {flags.sample_lines}: must be at least 0, which is all")
     if not 0 < flags.character_coverage <= 1:
-        parser.error(f"--character-coverage is {flags.character_coverage}: must be in (0, 1]")
+        parser.error(
+            f"--character-coverage is {flags.character_coverage}: must be above 0, and at most 1"
+        )
     if is_remote(flags.output):
         parser.error(f"--output is {flags.output}: must be a folder on a disk")
     return flags

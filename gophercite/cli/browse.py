@@ -109,7 +109,7 @@ def _add_rules(command: argparse.ArgumentParser) -> None:
 
     for name, kind, what in (
         ("actions", positive, "highest number of actions"),
-        ("results", positive, "hits on a page of results"),
+        ("results", positive, "number of hits on a page of results"),
         ("view_lines", positive, "lines shown at a time; as the model was trained, like --results"),
         ("lines_above", int, "lines shown above what `Find in page` finds"),
     ):

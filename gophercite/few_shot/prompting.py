@@ -65,7 +65,7 @@ class FewShotSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.examples <= len(_EXAMPLES[self.style]):
             most = len(_EXAMPLES[self.style])
-            raise ValueError(f"examples is {self.examples}; it must be in 0 … {most}")
+            raise ValueError(f"examples is {self.examples}; it must be from 0 to {most}")
 
 
 def _cited(example: Example) -> Example:

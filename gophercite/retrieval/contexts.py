@@ -50,7 +50,7 @@ class ContextSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.single_fraction <= 1:
-            raise ValueError(f"single_fraction is {self.single_fraction}; it must be in 0 … 1")
+            raise ValueError(f"single_fraction is {self.single_fraction}; it must be from 0 to 1")
         if self.max_documents < 1:
             raise ValueError(f"max_documents is {self.max_documents}; it must be at least 1")
         if not 0 < self.least_factor <= self.largest_factor:

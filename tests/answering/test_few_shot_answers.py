@@ -67,7 +67,7 @@ def test_examples_that_leave_no_room_are_named() -> None:
 
 
 def test_more_examples_than_there_are() -> None:
-    with pytest.raises(ValueError, match="must be in 0 … 5"):
+    with pytest.raises(ValueError, match="must be from 0 to 5"):
         AnsweringSettings(few_shot=6)
 
 

@@ -71,7 +71,7 @@ def test_a_prompt_has_the_examples_and_then_the_question(style: Style) -> None:
     assert len(drawn) == 60  # any three of five in any order
     for example in examples.LONG if style is Style.LONG else examples.SHORT:
         assert any(f"Page: {example.title}\n{example.text}\n\n" in text for text in drawn)
-    with pytest.raises(ValueError, match=r"examples is 6; it must be in 0 … 5"):
+    with pytest.raises(ValueError, match=r"examples is 6; it must be from 0 to 5"):
         FewShotSettings(style, examples=6)
 
 

@@ -326,7 +326,7 @@ def test_search_results_without_their_pages_are_not_scored(
     assert capsys.readouterr().err == f"eval: {problem}\n"
     records.write(path, found[1:])
     assert run(*given) == 1
-    assert [problem, f"eval: {path} has no question that could be asked"] == (
+    assert [problem, f"eval: {path} has no question that can be asked"] == (
         capsys.readouterr().err.splitlines()[1:]
     )
 
