@@ -21,17 +21,16 @@ of the stage that failed, 75 if it was asked to stop and saved.
 """
 
 import argparse
-import pathlib
 import sys
 import time
 from collections.abc import Sequence
 
 from browse_plan import Plan
 from browse_scaling import report_flags, scaling_stages
+from refusals import local_folder
 from stages import StageError, hold_folder, run_python, run_stages
 
 from gophercite.storage.json_fields import in_one_line
-from gophercite.storage.paths import is_remote
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,9 +96,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")
     if not 0 < flags.scale < float("inf"):
         parser.error(f"--scale is {flags.scale}: must be a number above 0")
-    if is_remote(flags.model_dir):
-        parser.error(f"MODEL_DIR is {flags.model_dir}: must be a folder on a disk")
-    flags.model_dir = pathlib.Path(flags.model_dir)
+    flags.model_dir = local_folder(parser, "MODEL_DIR", flags.model_dir)
     return flags
 
 

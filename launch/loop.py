@@ -35,13 +35,14 @@ import gin_files
 import loop_settings  # noqa: F401 (makes `Loop` known to gin)
 from loop_report import best_policy, write_loop_report
 from loop_settings import Loop, Place
+from refusals import local_folder, refuse_large_seeds
 from stages import StageError, hold_folder, run_python, run_stages
 
-from gophercite.cli.arguments import LARGEST_SEED, seed
+from gophercite.cli.arguments import seed
 from gophercite.storage import write_whole
 from gophercite.storage.json_fields import JsonFields, in_one_line
 from gophercite.storage.json_lines import read_one
-from gophercite.storage.paths import is_remote, open_bytes
+from gophercite.storage.paths import open_bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -193,15 +194,8 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     flags, rest = parser.parse_known_args(arguments)
     if flags.seeds < 1:
         parser.error(f"--seeds is {flags.seeds}: must be at least 1")
-    last = flags.seed + flags.seeds - 1
-    if last > LARGEST_SEED:
-        parser.error(
-            f"--seeds is {flags.seeds}: the last seed would be {last}, but must be at most "
-            f"{LARGEST_SEED}"
-        )
-    if is_remote(flags.folder):
-        parser.error(f"FOLDER is {flags.folder}: must be a folder on a disk")
-    flags.folder = pathlib.Path(flags.folder)
+    refuse_large_seeds(parser, flags.seed, flags.seeds)
+    flags.folder = local_folder(parser, "FOLDER", flags.folder)
     return flags, gin_files.read_bindings(parser, rest)
 
 

@@ -22,11 +22,11 @@ import sys
 import time
 from collections.abc import Sequence
 
+from refusals import local_folder, refuse_large_seeds
 from stages import Stage, StageError, hold_folder, run_python, run_stages, training_command
 
-from gophercite.cli.arguments import LARGEST_SEED, seed
+from gophercite.cli.arguments import seed
 from gophercite.storage.json_fields import in_one_line
-from gophercite.storage.paths import is_remote
 
 # About half an hour per chain on two idle cores, with fewer steps than in the files of these
 # runs. A supervised model that is nearly always right would also leave nothing to gain.
@@ -241,15 +241,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in ("seeds", "questions", "samples"):
         if getattr(flags, name) < 1:
             parser.error(f"--{name} is {getattr(flags, name)}: must be at least 1")
-    last = flags.seed + flags.seeds - 1
-    if last > LARGEST_SEED:
-        parser.error(
-            f"--seeds is {flags.seeds}: the last seed would be {last}, but must be at most "
-            f"{LARGEST_SEED}"
-        )
-    if is_remote(flags.model_dir):
-        parser.error(f"MODEL_DIR is {flags.model_dir}: must be a folder on a disk")
-    flags.model_dir = pathlib.Path(flags.model_dir)
+    refuse_large_seeds(parser, flags.seed, flags.seeds)
+    flags.model_dir = local_folder(parser, "MODEL_DIR", flags.model_dir)
     return flags
 
 

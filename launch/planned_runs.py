@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import pathlib
 from typing import Any
 
 import configuration
@@ -11,6 +10,15 @@ import gin_files
 import jax
 import jax.numpy as jnp
 import numpy as np
+from planned_settings import (
+    build,
+    kind_of,
+    names_folder,
+    parameter_of,
+    reference,
+    setting,
+    value_of_macro,
+)
 from planned_tables import everywhere, fault_tables, quote_tables
 
 from gophercite.decoding.decode_loop import decode
@@ -103,17 +111,17 @@ def planned_run(
     partitioner = Partitioner(_mesh(topology))
     for axis, size in (("data", 1), ("fsdp", -1), ("model", 1)):
         gin.bind_parameter(f"partitioner.{axis}", size)  # for what is built on this machine
-    architecture = _reference("Transformer.config")
-    if _kind(architecture) == "model_config" and _parameter(architecture, "folder") is None:
+    architecture = reference("Transformer.config")
+    if kind_of(architecture) == "model_config" and parameter_of(architecture, "folder") is None:
         raise ValueError("model_config.folder = None: the architecture is read from this folder")
     if sampling is not None:
         return _sampled(partitioner, sampling)
-    learner = _kind(_reference("Run.learner"))
+    learner = kind_of(reference("Run.learner"))
     if learner in ("SupervisedLearner", "RewardLearner"):
         return _of_shapes(partitioner)
     if learner == "PPOLearner":
         return _ppo(partitioner, reward_model)
-    if _is_folder("INITIAL_CHECKPOINT") and _is_folder("REWARD_MODEL"):
+    if names_folder("INITIAL_CHECKPOINT") and names_folder("REWARD_MODEL"):
         return _built(partitioner)
     return _actor_critic(partitioner, reward_model)
 
@@ -124,7 +132,7 @@ def set_remat(every: int) -> None:
     Args:
       every: `TransformerConfig.remat_every`.
     """
-    gin.bind_parameter(f"{_reference('Transformer.config').scoped_selector}.remat_every", every)
+    gin.bind_parameter(f"{reference('Transformer.config').scoped_selector}.remat_every", every)
 
 
 def model_of(gin_file: str) -> TransformerConfig:
@@ -143,7 +151,7 @@ def model_of(gin_file: str) -> TransformerConfig:
 
 
 def _mesh(topology: Topology) -> jax.sharding.Mesh:
-    cuts = {axis: _setting(f"partitioner.{axis}") for axis in _AXES}
+    cuts = {axis: setting(f"partitioner.{axis}") for axis in _AXES}
     sizes = {axis: size for axis, size in cuts.items() if size is not None}
     return make_mesh(**sizes, devices=topology.devices)
 
@@ -158,11 +166,11 @@ def _architecture() -> TransformerConfig:
 
 
 def _of_shapes(partitioner: Partitioner) -> PlannedRun:
-    if not _is_folder("INITIAL_CHECKPOINT"):  # its values don't matter; its architecture may
-        made_by = _reference("Run.initialisation")
+    if not names_folder("INITIAL_CHECKPOINT"):  # its values don't matter; its architecture may
+        made_by = reference("Run.initialisation")
         gin.bind_parameter(f"{made_by.scoped_selector}.folder", None)
-    learner = _made("Run.learner")
-    initialisation = _made("Run.initialisation")
+    learner = build("Run.learner")
+    initialisation = build("Run.initialisation")
     config = learner.transformer.config
     if isinstance(learner, RewardLearner):
         rows, length = (_count(name) for name in ("batch_size", "length"))
@@ -212,13 +220,13 @@ class _Shapes:
 
     def shapes(self) -> Params:
         """Shapes and dtypes of all parts."""
-        made: Params = jax.eval_shape(
+        shapes: Params = jax.eval_shape(
             self.learner.with_extra_parts,
             self.learner.transformer.abstract(self.frozen),
             {**self.judge.transformer.abstract(), HEADS: self.judge.abstract_heads()},
             self.learner.value_head.abstract(),
         )
-        return made
+        return shapes
 
     def parameters(self, key: Any, shardings: Params) -> Params:
         """Never called: nothing runs."""
@@ -234,16 +242,16 @@ def _actor_critic(partitioner: Partitioner, reward_model: TransformerConfig | No
     names = ("batch_size", "prompt_length", "question_length", "max_tokens")
     prompts, length, question, tokens = (_count(name) for name in names)
     refuse_uneven(partitioner, prompts)
-    samples = _setting("rollout_plan.samples_per_prompt") or 1
+    samples = setting("rollout_plan.samples_per_prompt") or 1
     drawn = SamplingSettings(tokens)
     plan = Plan(Transformer(config), drawn, 1, 0, config.vocab_size, samples, samples)
     gin.bind_parameter("A2CLearner.plan", plan)
-    penalty = _setting("rewards.syntax_penalty")
+    penalty = setting("rewards.syntax_penalty")
     rewards = Rewards(judge) if penalty is None else Rewards(judge, penalty)
     gin.bind_parameter("A2CLearner.rewards", rewards)
-    learner = _made("Run.learner")
+    learner = build("Run.learner")
     frozen = _frozen(config)
-    quotes = _parameter(_reference("Run.input"), "quotes")
+    quotes = parameter_of(reference("Run.input"), "quotes")
     if quotes is None:
         raise ValueError("QUOTES = None: without models, only constrained samples can be planned")
     settings = quotes if isinstance(quotes, QuoteSettings) else quotes.scoped_configurable_fn()
@@ -284,12 +292,12 @@ def _ppo(partitioner: Partitioner, reward_model: TransformerConfig | None) -> Pl
     config = _architecture()
     judge = _judge(reward_model)
     gin.bind_parameter("PPOLearner.reward_model", judge)
-    if _setting("PPOLearner.vocabulary_size") is None:
+    if setting("PPOLearner.vocabulary_size") is None:
         gin.bind_parameter("PPOLearner.vocabulary_size", config.vocab_size)
     gin.bind_parameter("PPOLearner.widths", 1)  # planned for a rollout whose rows are all full
-    learner = _made("Run.learner")
-    rollout = _made("browsing_collector.rollout")
-    browsing = _made("browsing_collector.browsing")
+    learner = build("Run.learner")
+    rollout = build("browsing_collector.rollout")
+    browsing = build("browsing_collector.browsing")
     length = browsing.prompt_tokens + browsing.sampling.max_tokens
     rows = rollout.rows
     allowed = learner.vocabulary_size if browsing.constrained else None
@@ -376,81 +384,31 @@ def _rows(partitioner: Partitioner, array: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place)
 
 
-def _made(parameter: str) -> Any:
-    """The object that the configuration's reference builds."""
-    return _reference(parameter).scoped_configurable_fn()
-
-
-def _reference(parameter: str) -> Any:
-    """What gin builds as a parameter's value, with macros followed.
-
-    Raises:
-      ValueError: the parameter is not set, or to something else.
-    """
-    value = _setting(parameter)
-    if not isinstance(value, gin.config.ConfigurableReference):
-        raise ValueError(f"{parameter} = {value!r}: must be a part that gin builds, @…()")
-    return value
-
-
-def _kind(reference: Any) -> str:
-    """The name of what a reference builds, without module and scopes."""
-    return str(reference.selector.rpartition(".")[2])
-
-
-def _parameter(reference: Any, name: str) -> Any:
-    """A parameter's value in the scopes that a reference enters; None if nothing sets it."""
-    scopes = list(reference.scopes)
-    while True:
-        value = _setting("/".join([*scopes, f"{reference.selector}.{name}"]))
-        if value is not None or not scopes:
-            return value
-        scopes.pop()
-
-
-def _setting(parameter: str) -> Any:
-    """A parameter's value, with macros followed; None if nothing sets it."""
-    try:
-        value = gin.query_parameter(parameter)
-    except ValueError:
-        return None
-    return gin_files.follow(parameter, value)[1]
-
-
 def _count(name: str) -> int:
     """A number of the run's input, which its class would check if there were data.
 
     Raises:
       ValueError: it is not a number of at least 1.
     """
-    source = _reference("Run.input")
-    value = _parameter(source, name)
+    source = reference("Run.input")
+    value = parameter_of(source, name)
     if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{_kind(source)}.{name} = {value!r}: must be at least 1")
+        raise ValueError(f"{kind_of(source)}.{name} = {value!r}: must be at least 1")
     return value
 
 
 def _frozen(config: TransformerConfig) -> int:
     """The number of a policy's layers that are not trained."""
-    fraction = _parameter(_reference("Run.initialisation"), "frozen_fraction")
+    fraction = parameter_of(reference("Run.initialisation"), "frozen_fraction")
     if fraction is None:
         function = configuration.actor_critic_initialisation
         fraction = inspect.signature(function).parameters["frozen_fraction"].default
     return count_frozen(config, fraction)
 
 
-def _macro(name: str) -> Any:
-    return gin.config._CONFIG.get((name, "gin.macro"), {}).get("value")
-
-
-def _is_folder(macro: str) -> bool:
-    _, folder = gin_files.follow(macro, _macro(macro))
-    return folder is not None and pathlib.Path(str(folder)).is_dir()
-
-
 def _judge(reward_model: TransformerConfig | None) -> RewardModel:
     """The reward model that is named, that REWARD_MODEL contains, or one like the policy."""
-    if reward_model is None and _is_folder("REWARD_MODEL"):
-        folder = gin_files.follow("REWARD_MODEL", _macro("REWARD_MODEL"))[1]
+    if reward_model is None and names_folder("REWARD_MODEL"):
+        folder = gin_files.follow("REWARD_MODEL", value_of_macro("REWARD_MODEL"))[1]
         reward_model = read_description(folder).config
     return RewardModel(Transformer(reward_model or _architecture()))

@@ -1,9 +1,11 @@
 """What commands refuse before they load anything."""
 
+import argparse
 import os
 import pathlib
 from collections.abc import Iterable
 
+from gophercite.cli.arguments import LARGEST_SEED
 from gophercite.storage import is_remote
 
 Path = str | os.PathLike[str] | None
@@ -31,6 +33,34 @@ def refuse_missing(*, files: Iterable[Path] = (), folders: Iterable[Path] = ()) 
             raise FileNotFoundError(f"{path}: there is no such folder")
         if not path.is_dir():
             raise NotADirectoryError(f"{path}: is a file; expected the folder of a model")
+
+
+def local_folder(parser: argparse.ArgumentParser, name: str, folder: str) -> pathlib.Path:
+    """The path of a folder that must be on a disk; one in a bucket ends the command.
+
+    Args:
+      parser: says what is wrong.
+      name: the argument, as the user types it.
+      folder: its value.
+    """
+    if is_remote(folder):
+        parser.error(f"{name} is {folder}: must be a folder on a disk")
+    return pathlib.Path(folder)
+
+
+def refuse_large_seeds(parser: argparse.ArgumentParser, first: int, count: int) -> None:
+    """Ends the command if `--seed` and the `--seeds` that follow it go beyond the largest seed.
+
+    Args:
+      parser: says what is wrong.
+      first: the first seed.
+      count: number of seeds.
+    """
+    last = first + count - 1
+    if last > LARGEST_SEED:
+        parser.error(
+            f"--seeds is {count}: the last seed would be {last}, but must be at most {LARGEST_SEED}"
+        )
 
 
 def _local(paths: Iterable[Path]) -> Iterable[pathlib.Path]:

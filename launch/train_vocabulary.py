@@ -11,11 +11,13 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
+from refusals import local_folder
+
 from gophercite.cli.arguments import seed
 from gophercite.documents import normalise_text
 from gophercite.storage.json_fields import RecordError, in_one_line
 from gophercite.storage.json_lines import read_json_lines
-from gophercite.storage.paths import is_remote, open_bytes
+from gophercite.storage.paths import open_bytes
 from gophercite.vocabularies import VocabularyError, train_sentencepiece
 
 
@@ -86,8 +88,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(
             f"--character-coverage is {flags.character_coverage}: must be above 0, and at most 1"
         )
-    if is_remote(flags.output):
-        parser.error(f"--output is {flags.output}: must be a folder on a disk")
+    flags.output = local_folder(parser, "--output", flags.output)
     return flags
 
 
