@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from gophercite.decoding import fault_tracking
+from gophercite.decoding import branches, fault_tracking
 from gophercite.decoding.decode_state import DecodeState, Plan, Work, alive, begin_samples
 from gophercite.decoding.decoded import Decoded, nothing_yet, with_frozen_activations
 from gophercite.decoding.in_flight import capacities
@@ -64,7 +64,9 @@ def decode(
       The samples. If a prompt has fewer than `plan.samples`, the rest are empty.
 
     Raises:
-      ValueError: the plan wants frozen activations, but has fewer slots than there are prompts.
+      ValueError: the plan wants frozen activations, but has fewer slots than there are prompts; or
+        it has branches, but wants frozen activations or lacks a slot for a prompt or a row for a
+        sample.
     """
     capacity = plan.settings.max_tokens
     scanned = plan.transformer.config.loops_over_layers
@@ -81,16 +83,23 @@ def decode(
         raise ValueError(
             f"frozen_activations = True needs a slot for each of {len(prompts)} prompts"
         )
+    if plan.branches and (some_wait or plan.frozen_activations or plan.rows != plan.samples):
+        raise ValueError(
+            f"branches = {plan.branches} need a slot for each of {len(prompts)} prompts, a row for "
+            f"each of {plan.samples} samples, and frozen_activations = False"
+        )
     # A cache can't grow in stages if slots are refilled: at any step, some sample may already have
-    # its full length.
+    # its full length. With branches, it has few rows.
     first, *larger = (
         (capacity,)
-        if some_wait
+        if some_wait or plan.branches
         else capacities(plan.transformer.config, len(prompts) * plan.rows, capacity)
     )
     prefill = partial(_read, plan, params, capacity, first)
     loop, step = _Loop(work, some_wait), partial(_step, plan, work)
     state = _beginning(plan, work, prefill(prompts[:slots], lengths[:slots]), some_wait)
+    if plan.branches:
+        return branches.run(step, work, state, plan.branches).made
     taken = 0
     for filled, larger_capacity in zip((first, *larger), larger, strict=False):
         with _at_most(filled - taken):
@@ -153,7 +162,8 @@ def _read(
     lengths: Int[Array, " prompts"],
 ) -> ReadPrompts:
     """Prefills prompts; each row's cache starts with `entries` entries and grows to `capacity`."""
-    reading = plan.transformer.prefill(params, prompts, lengths, capacity, plan.rows, entries)
+    rows = plan.branches[0] if plan.branches else plan.rows
+    reading = plan.transformer.prefill(params, prompts, lengths, capacity, rows, entries)
     last = jnp.take_along_axis(reading.hidden, (lengths - 1)[:, None, None], axis=1)
     return ReadPrompts(last[:, 0], reading.cache, reading.frozen_activations)
 
@@ -178,17 +188,18 @@ def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> De
         last=read.last,
         sample=sample,
         position=jnp.zeros((slots, plan.rows), jnp.int32),
-        hidden=jnp.repeat(read.last, plan.rows, axis=0),
+        hidden=jnp.repeat(read.last, plan.branches[0] if plan.branches else plan.rows, axis=0),
         cache=read.cache,
         quote=None if quotes is None else initial(quotes, of_row, sample.reshape(-1)),
         faults=None if faults is None else fault_tracking.initial(faults, of_row),
+        branches=branches.one_each(slots, plan.rows) if plan.branches else None,
     )
 
 
 def _step(plan: Plan, work: Work, state: DecodeState) -> DecodeState:
     """One decode step: draws a token for each row and runs the model over it."""
     at_work = alive(work, state)
-    logits, everything = _logits(plan, work, state.hidden)
+    logits, everything = _logits(plan, work, state)
     uniforms = _uniforms(work.keys[state.prompts], state.sample, state.position).reshape(-1)
     quote = state.quote
     if work.quotes is not None and quote is not None:
@@ -199,26 +210,34 @@ def _step(plan: Plan, work: Work, state: DecodeState) -> DecodeState:
     elif everything is not None:
         drawn = draw(everything, uniforms, plan.settings)
     token = jnp.where(at_work, drawn.token.reshape(at_work.shape), plan.pad_id)
-    state = _with_token(work, state, token, at_work, drawn, everything)
-    state = state._replace(quote=quote)
-    ended = state.position == plan.settings.max_tokens
+    ended = state.position + 1 == plan.settings.max_tokens
     for id in (plan.eos_id, *plan.other_eos_ids):
         ended |= token == id
     ended &= at_work
+    split = None
+    if state.branches is not None:
+        split = branches.split(state.branches, branches.room(state), token, at_work & ~ended)
+        at_work, ended = at_work & split.fits, ended & split.fits
+        quote = jax.tree.map(partial(jnp.where, split.fits), quote, state.quote)
+    state = _with_token(work, state, token, at_work, drawn, everything)
+    state = state._replace(quote=quote)
     goes_on = at_work & ~ended
-    hidden, cache, frozen = _pass(plan, work, state, token, goes_on)
-    last = state.position - 1
-    decoded = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
+    if split is None:
+        hidden, cache, frozen = _pass(plan, work, state, token, goes_on)
+        last = state.position - 1
+        made = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
+        state = state._replace(made=made, hidden=hidden[:, 0], cache=cache)
+    else:
+        state = branches.read(plan.transformer, work, state, token, split)
 
     # Assign the prompt's next samples to the rows that have just become free.
     dealt = jnp.max(state.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
     state = state._replace(
-        made=decoded._replace(passes=decoded.passes + 1),
-        hidden=hidden[:, 0],
-        cache=cache,
+        made=state.made._replace(passes=state.made.passes + 1),
         sample=jnp.where(ended, dealt, state.sample),
     )
-    return begin_samples(work, state, ended)
+    # With branches there is a row for each sample, so none begins another.
+    return begin_samples(work, state, ended) if split is None else state
 
 
 def _pass(
@@ -248,20 +267,30 @@ def _uniforms(
 
 
 def _logits(
-    plan: Plan, work: Work, hidden: Float[Array, "batch d_model"]
+    plan: Plan, work: Work, state: DecodeState
 ) -> tuple[LogitsOf, Float[Array, "batch vocab"] | None]:
-    """Logits on demand, and all logits if they are needed anyway."""
+    """Each row's logits on demand, and all logits if they are needed anyway."""
+    hidden = state.hidden
+    of_row = None if state.branches is None else branches.places(state)
 
     def of_all(hidden: Array) -> Array:
         logits = plan.transformer.logits(work.params, hidden[:, None])[:, 0]
         return logits[:, : plan.vocabulary_size]
 
+    def of_rows(chosen: Array) -> Array:
+        if of_row is None:
+            return of_all(hidden[chosen])
+        if len(hidden) <= len(chosen):  # rows on the same branch have the same logits
+            return of_all(hidden)[of_row[chosen]]
+        return of_all(hidden[of_row[chosen]])
+
+    by_row = hidden if of_row is None else hidden[of_row]
     if work.quotes is None or plan.settings.free_log_probs:
         everything = of_all(hidden)
+        everything = everything if of_row is None else everything[of_row]
         return given(everything), everything
     on_demand = LogitsOf(
-        lambda chosen: of_all(hidden[chosen]),
-        lambda tokens: plan.transformer.logits_of(work.params, hidden, tokens),
+        of_rows, lambda tokens: plan.transformer.logits_of(work.params, by_row, tokens)
     )
     return on_demand, None
 

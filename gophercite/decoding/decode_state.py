@@ -36,6 +36,9 @@ class Plan:
         needs its own slot.
       other_eos_ids: further tokens that end a sample; no constraint allows them.
       slots: number of prompts in flight at a time; all when None.
+      branches: the numbers of branches that there are loops for, rising, the last of them `rows`
+        (see `branches.run`). They need a row for each sample and a slot for each prompt. Empty if
+        the model reads each row by itself.
     """
 
     transformer: Transformer
@@ -48,6 +51,7 @@ class Plan:
     frozen_activations: bool = False
     other_eos_ids: tuple[int, ...] = ()
     slots: int | None = None
+    branches: tuple[int, ...] = ()
 
 
 class Work(NamedTuple):
@@ -68,8 +72,23 @@ class Work(NamedTuple):
     fault_tables: fault_tracking.FaultTables | None
 
 
+class Branches(NamedTuple):
+    """Which samples have drawn the same tokens so far.
+
+    Attributes:
+      of_row: the branch within its slot that each row is on; for an idle row, any.
+      needed: the maximum number of branches of a slot. If there is no room for so many, the last
+        step was not done.
+    """
+
+    of_row: Int[Array, "slots rows"]
+    needed: Int[Array, ""]
+
+
 class DecodeState(NamedTuple):
     """The loop's carried state.
+
+    The model's batch has a row per row of each slot, or a row per branch.
 
     Attributes:
       made: the samples so far.
@@ -84,6 +103,7 @@ class DecodeState(NamedTuple):
       cache: keys and values, by slot.
       quote: each row's state in its prompt's graph.
       faults: the fault tracker's state of each row.
+      branches: the rows' branches; None if each row is read by itself.
     """
 
     made: Decoded
@@ -96,6 +116,7 @@ class DecodeState(NamedTuple):
     cache: Cache
     quote: QuoteState | None
     faults: fault_tracking.FaultState | None
+    branches: Branches | None = None
 
     @property
     def prompts(self) -> Int[Array, " slots"]:

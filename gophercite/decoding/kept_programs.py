@@ -139,7 +139,7 @@ def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path |
     if not cache or not settings["jax_enable_compilation_cache"] or storage.is_remote(cache):
         return None
     leaves, tree = jax.tree.flatten((params, *inputs))
-    if jax.process_count() > 1 or any(_is_spread(leaf) for leaf in leaves):
+    if jax.process_count() > 1 or any(is_spread(leaf) for leaf in leaves):
         return None
     made_from = (
         plan,
@@ -157,7 +157,7 @@ def _path(plan: Plan, params: Params, inputs: tuple[Any, ...]) -> pathlib.Path |
     return pathlib.Path(cache, _FOLDER, _version(), name)
 
 
-def _is_spread(leaf: Any) -> bool:
+def is_spread(leaf: Any) -> bool:
     """Whether an array is on several devices, so that its program depends on a mesh."""
     return len(_devices(leaf)) > 1
 

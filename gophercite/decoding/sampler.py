@@ -5,6 +5,7 @@ rows are in flight, to bound the memory. A row whose sample has ended continues 
 next sample, so that rows stay busy until the prompt's last samples.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from gophercite.decoding import kept_programs
 from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
+from gophercite.decoding.branches import usual_sizes
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.fault_tracking import FaultTables
 from gophercite.decoding.rows import padded_rows
@@ -23,6 +25,7 @@ from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
+from gophercite.partitioning import active_platform
 from gophercite.quoting.quote_state import QuoteTables
 
 
@@ -71,6 +74,7 @@ def sample(
     other_eos_ids: Sequence[int] = (),
     least_width: int = 1,
     least_samples: int = 1,
+    branches: Sequence[int] | None = None,
     coming: Callable[[], Params] | None = None,
 ) -> Samples:
     """Continues each prompt up to an end of sequence or `settings.max_tokens`.
@@ -103,6 +107,11 @@ def sample(
         compiled program.
       least_samples: minimum number of samples per prompt that the arrays have room for, for the
         same reason.
+      branches: numbers of branches that the model reads at a time, rising, the last of them the
+        maximum number of samples per prompt (`branches.run`). The prompts' samples are then drawn
+        one prompt after another. Empty to read each row by itself. When None, those of
+        `branches.usual_sizes` on a single CPU device, and none elsewhere or where
+        `rows_per_prompt` is smaller than the number of samples.
       coming: waits for the parameters and returns them; they must be on this process's devices.
         `params` then holds their shapes, dtypes and shardings (`jax.ShapeDtypeStruct`), and the
         program is compiled from these while the parameters are loaded.
@@ -152,25 +161,30 @@ def sample(
         other_eos_ids=tuple(other_eos_ids),
         slots=min(at_a_time, len(prompts)),
     )
+    inputs = _Inputs(tokens, lengths, keys, quotes, fault_tables, counts)
+    batches = [inputs]
+    if branches is None:
+        branches = usual_sizes(most) if rows >= most and on_one_cpu(params) else ()
+    if branches:
+        plan = dataclasses.replace(plan, slots=1, branches=tuple(branches))
+        batches = [inputs.of_prompt(int(place)) for place in np.flatnonzero(counts)]
+        counts = counts[counts > 0]
     mesh = shared_mesh(params)
-    inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
+    batches = [on_all(mesh, batch) for batch in batches]
     if coming is None:
-        program = kept_programs.ready(plan, params, *inputs)
+        program = kept_programs.ready(plan, params, *batches[0])
     else:
-        program = kept_programs.compiled(plan, params, *inputs)
+        program = kept_programs.compiled(plan, params, *batches[0])
         params = coming()
-    decoded = program(params, *inputs)
-    by_sample = (
-        decoded.tokens,
-        decoded.lengths,
-        decoded.log_probs,
-        decoded.constrained_log_probs,
-        decoded.faults,
-    )
+    decoded = [on_host(mesh, program(params, *batch)) for batch in batches]
     drawn = np.arange(most) < counts[:, None]
-    on_hosts, passes = on_host(mesh, (by_sample, decoded.passes))
-    flat = [part[drawn] if part is not None else None for part in on_hosts]
-    samples = Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]
+
+    def flat(name: str) -> np.ndarray | None:
+        parts = [getattr(batch, name) for batch in decoded]
+        return None if parts[0] is None else np.concatenate(parts)[drawn]
+
+    passes = sum(int(batch.passes) for batch in decoded)
+    samples = Samples(*map(flat, Samples._fields[:-1]), passes)  # type: ignore[arg-type, call-arg]
     try:
         require_numbers(transformer, samples.log_probs, samples.constrained_log_probs)
     except NotNumbersError:
@@ -178,6 +192,35 @@ def sample(
             _require_room(quotes, settings.max_tokens)
         raise
     return samples
+
+
+class _Inputs(NamedTuple):
+    """The arguments of `decode` after the parameters."""
+
+    tokens: Int[np.ndarray, "prompts length"]
+    lengths: Int[np.ndarray, " prompts"]
+    keys: Key[Array, " prompts"]
+    quotes: QuoteTables | None
+    fault_tables: FaultTables | None
+    counts: Int[np.ndarray, " prompts"]
+
+    def of_prompt(self, place: int) -> "_Inputs":
+        """The arguments for one of the prompts."""
+        one = slice(place, place + 1)
+        quotes, faults = self.quotes, self.fault_tables
+        if quotes is not None and quotes.first.ndim:
+            quotes = quotes._replace(first=quotes.first[one])
+        if faults is not None:
+            faults = faults._replace(titles=faults.titles[one], everything=faults.everything[one])
+        rows = (self.tokens[one], self.lengths[one], self.keys[one])
+        return _Inputs(*rows, quotes, faults, self.counts[one])
+
+
+def on_one_cpu(params: Params) -> bool:
+    """Whether the program runs on a CPU, and not on several of its simulated devices."""
+    return active_platform() == "cpu" and not any(
+        kept_programs.is_spread(leaf) for leaf in jax.tree.leaves(params)
+    )
 
 
 def require_numbers(transformer: Transformer, *log_probs: Float[np.ndarray, "..."] | None) -> None:

@@ -5,6 +5,7 @@ matrix, which is multiplied with the prompt's keys. Only the tokens that a sampl
 own entries. The tokens of sample j of prompt p are in row `p * samples + j` of a batch.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -123,6 +124,45 @@ def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cach
     """Removes all tokens that some rows added to their prompts, so that they can start again."""
     entries = cache.entries
     return cache._replace(entries=entries._replace(filled=entries.filled & ~forgotten[..., None]))
+
+
+def select_rows(cache: Cache, chosen: Int[Array, "prompts some"]) -> Cache:
+    """Replaces each prompt's rows by some of them.
+
+    Args:
+      cache: the cache.
+      chosen: indices of each prompt's rows; there may be more or fewer than before, and an index
+        may occur more than once.
+
+    Returns:
+      The cache, in which row i of prompt p is what `chosen[p, i]` was.
+    """
+    prompts, samples = cache.entries.filled.shape[:2]
+
+    def of_prompts(x: Array, axis: int) -> Array:
+        return jax.vmap(lambda of_prompt, rows: jnp.take(of_prompt, rows, axis=axis))(x, chosen)
+
+    def own(layer: LayerCache, rows: Array) -> Array:
+        kv_heads = layer.prompt_keys.shape[-3]
+        rows = rows.reshape(prompts, kv_heads, samples, *rows.shape[-2:])
+        return _stored(of_prompts(rows, 1))
+
+    def selected(layer: LayerCache) -> LayerCache:
+        put = partial(own, layer)
+        if isinstance(cache.layers, LayerCache):
+            put = jax.vmap(put)
+        return layer._replace(keys=put(layer.keys), values=put(layer.values))
+
+    layers: LayerCache | tuple[LayerCache, ...]
+    if isinstance(cache.layers, LayerCache):
+        layers = selected(cache.layers)
+    else:
+        layers = tuple(map(selected, cache.layers))
+    entries = cache.entries._replace(
+        positions=of_prompts(cache.entries.positions, 0),
+        filled=of_prompts(cache.entries.filled, 0),
+    )
+    return cache._replace(layers=layers, entries=entries)
 
 
 def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> Cache:

@@ -1,0 +1,287 @@
+"""Samples on one branch are read once, and are still those that rows read by themselves have."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gophercite.decoding import branches
+from gophercite.decoding.decode_loop import decode
+from gophercite.decoding.decode_state import Branches, DecodeState, Plan, Work
+from gophercite.decoding.decoded import nothing_yet
+from gophercite.decoding.fault_tracking import FaultTracker
+from gophercite.decoding.sampler import Samples, on_one_cpu, sample
+from gophercite.decoding.sampling_settings import SamplingSettings
+from gophercite.documents import Document
+from gophercite.kernels.attention import LANES
+from gophercite.models.cache import Cache, LayerCache, empty_entries
+from gophercite.models.config import TransformerConfig
+from gophercite.models.kernel_attention import has_kernel
+from gophercite.models.transformer import Transformer
+from gophercite.quoting.constraint import QuoteConstraint
+from gophercite.quoting.quote_settings import QuoteSettings
+from tests.drawn_parameters import drawn_parameters
+from tests.long_forms import LONG
+from tests.quoting.quote_worlds import TokenList
+
+BYTES = TokenList(())  # bytes alone
+CONFIG = TransformerConfig(
+    vocab_size=BYTES.size,
+    d_model=16,
+    num_layers=2,
+    num_heads=4,
+    head_dim=4,
+    dtype="float32",
+    position="rope",
+)
+PROMPTS = [[5, 6, 7], [9, 8], [4, 4, 4, 4], [7, 5]]
+COUNTS = [8, 3, 0, 7]
+ROWS = max(COUNTS)
+PAGES = [
+    [Document(str(i), f"Mill {i}", f"Mill {i} burned in 18{i:02}. It had {i} wheels.")]
+    for i in range(len(PROMPTS))
+]
+
+
+@functools.cache
+def model_and_parameters(**changed):
+    model = Transformer(dataclasses.replace(CONFIG, **changed))
+    params = drawn_parameters(model)
+    params["embed"]["embedding"] *= 4  # the likeliest tokens are mostly drawn
+    return model, params
+
+
+def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, key=1, **changed) -> Samples:
+    model, params = model_and_parameters(**changed)
+    tracker = FaultTracker(BYTES)
+    return sample(
+        model,
+        params,
+        PROMPTS,
+        jax.random.split(jax.random.key(key), len(PROMPTS)),
+        SamplingSettings(max_tokens=max_tokens, temperature=temperature),
+        eos_id=BYTES.eos_id,
+        pad_id=BYTES.pad_id,
+        vocabulary_size=BYTES.size,
+        other_eos_ids=() if quotes else range(10, 20),
+        quotes=quotes,
+        fault_tables=tracker.tables([tracker.graph(pages) for pages in PAGES]),
+        samples_per_prompt=COUNTS,
+        branches=sizes,
+    )
+
+
+def quote_tables(max_tokens):
+    constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
+    return constraint.tables([constraint.graph(pages) for pages in PAGES], max_tokens)
+
+
+def assert_same(found: Samples, wanted: Samples) -> None:
+    np.testing.assert_array_equal(found.tokens, wanted.tokens)
+    np.testing.assert_array_equal(found.lengths, wanted.lengths)
+    np.testing.assert_array_equal(found.faults, wanted.faults)
+    for name in ("log_probs", "constrained_log_probs"):
+        if getattr(wanted, name) is not None:
+            np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=2e-5)
+
+
+def branches_by_step(samples: Samples) -> list[int]:
+    """The number of different beginnings of unfinished samples after each token, by definition."""
+    ends = np.cumsum(COUNTS)
+    numbers = []
+    for end, count in zip(ends, COUNTS, strict=True):
+        rows = [
+            tokens[:length].tolist()
+            for tokens, length in zip(samples.tokens, samples.lengths, strict=True)
+        ][end - count : end]
+        for step in range(1, max(map(len, rows), default=0)):
+            numbers.append(len({tuple(row[:step]) for row in rows if len(row) > step}))
+    return numbers
+
+
+@pytest.fixture(scope="module")
+def alone() -> Samples:
+    return run(())
+
+
+def longest(samples: Samples) -> list[int]:
+    """The length of each prompt's longest sample."""
+    ends = np.cumsum(COUNTS)
+    pairs = zip(ends, COUNTS, strict=True)
+    return [int(samples.lengths[end - count : end].max(initial=0)) for end, count in pairs]
+
+
+def test_samples_are_those_of_rows_read_by_themselves(alone):
+    """The draws need each of the sizes, and one that was too small is noticed."""
+    numbers = branches_by_step(alone)
+    assert min(numbers) == 1
+    assert 3 < max(numbers) < ROWS
+    found = run((1, 3, ROWS))
+    assert_same(found, alone)
+    assert found.passes > sum(longest(alone))  # steps that did not fit, and were done again
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"head_dim": LANES, "num_kv_heads": 1},  # with the kernel, and axes of size 1
+        {"num_layers": 1, "scan_layers": False, "position": "transformer_xl"},
+        pytest.param({"position": "t5", "distance_buckets": 8, "max_distance": 20}, marks=LONG),
+    ],
+)
+def test_branches_change_no_sample_whatever_the_model_is(changed):
+    assert has_kernel(model_and_parameters(**changed)[0].config) == ("head_dim" in changed)
+    alone = run((), **changed)
+    assert max(branches_by_step(alone)) > 2
+    assert_same(run((1, 4, ROWS), **changed), alone)
+
+
+def test_under_the_quote_constraint():
+    tables = quote_tables(60)
+    options = {"quotes": tables, "max_tokens": 60, "temperature": 3.0}
+    alone, found = run((), **options), run((2, ROWS), **options)
+    assert max(branches_by_step(alone)) > 2
+    assert_same(found, alone)
+    assert not np.any(found.faults)
+
+
+def test_the_likeliest_tokens_need_one_branch():
+    """A pass for each token and prompt, in the smallest size."""
+    found = run((1, ROWS), temperature=0.0)
+    assert found.passes == sum(longest(found))
+
+
+@pytest.mark.parametrize(
+    ("samples", "sizes"),
+    [(1, ()), (7, ()), (8, (4, 8)), (16, (4, 16)), (17, (4, 16, 17)), (64, (4, 16, 64))],
+)
+def test_usual_sizes(samples, sizes):
+    assert branches.usual_sizes(samples) == sizes
+
+
+def test_a_cpu_reads_branches_and_a_mesh_rows(alone):
+    """Seen by the passes: one prompt after another, or all together."""
+    usual = run(None)
+    assert_same(usual, alone)
+    assert usual.passes == run(branches.usual_sizes(ROWS)).passes > alone.passes
+    params = model_and_parameters()[1]
+    one, whole = jax.devices()[0], NamedSharding(Mesh(jax.devices()[:2], "x"), PartitionSpec())
+    assert on_one_cpu(jax.device_put(params, one))
+    assert not on_one_cpu(jax.device_put(params, whole))
+
+
+def test_rows_for_some_of_the_samples_are_refused():
+    plan = Plan(Transformer(CONFIG), SamplingSettings(4), 1, 0, 40, samples=8, rows=4)
+    plan = dataclasses.replace(plan, branches=(2, 4))
+    with pytest.raises(ValueError, match="a row for each of 8 samples"):
+        jax.eval_shape(
+            functools.partial(decode, plan),
+            model_and_parameters()[1],
+            jnp.ones((1, 2), jnp.int32),
+            jnp.full(1, 2),
+            jax.random.split(jax.random.key(0), 1),
+            None,
+            None,
+        )
+
+
+SLOTS, TOKENS = 2, 4
+draws = st.lists(
+    st.lists(st.integers(0, 2), min_size=SLOTS * 5, max_size=SLOTS * 5),
+    min_size=TOKENS,
+    max_size=TOKENS,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn=draws, width=st.integers(1, 5))
+def test_branches_are_the_different_beginnings(drawn, width):
+    """By definition; token 2 ends a sample."""
+    tokens = np.array(drawn).reshape(TOKENS, SLOTS, 5)
+    before, goes_on = branches.one_each(SLOTS, 5), np.ones((SLOTS, 5), bool)
+    for step in range(TOKENS):
+        goes_on &= tokens[step] != 2
+        split = branches.split(before, width, jnp.asarray(tokens[step]), jnp.asarray(goes_on))
+        most = 0
+        for slot in range(SLOTS):
+            rows = np.flatnonzero(goes_on[slot])
+            begun = [tuple(tokens[: step + 1, slot, row]) for row in rows]
+            most = max(most, len(set(begun)))
+            numbers = np.asarray(split.of_row)[slot, rows]
+            # the same number for the same tokens alone, and none is left out
+            assert len(set(zip(begun, numbers, strict=True))) == len(set(begun))
+            assert sorted(set(numbers.tolist())) == list(range(len(set(begun))))
+            for number in range(min(width, len(set(begun)))):
+                leader = int(split.leader[slot, number])
+                assert leader in rows
+                assert split.of_row[slot, leader] == number
+                assert split.parent[slot, number] == before.of_row[slot, leader]
+            used = np.arange(width) < len(set(begun))
+            np.testing.assert_array_equal(split.used[slot], used)
+            np.testing.assert_array_equal(
+                np.asarray(split.parent)[slot, ~used], np.arange(width)[~used]
+            )
+        assert split.needed == most
+        assert split.fits == (most <= width)
+        before = Branches(split.of_row, split.needed)
+
+
+STEPS, SIZES = 12, (1, 3, 8)
+
+
+def scripted_state() -> DecodeState:
+    one = jnp.zeros((1, 1, 2, 4))
+    layer = LayerCache(one, one, jnp.zeros((STEPS, 4)), jnp.zeros((STEPS, 4)), None)
+    return DecodeState(
+        made=nothing_yet((1, 8, STEPS), 0, free=False, constrained=False, faults=False,
+                         frozen_activations=None),
+        prompt=None,
+        waiting=jnp.ones((), jnp.int32),
+        last=jnp.zeros((1, 2)),
+        sample=jnp.arange(8)[None],
+        position=jnp.zeros((1, 8), jnp.int32),
+        hidden=jnp.zeros((1, 2)),
+        cache=Cache((layer,), empty_entries(jnp.ones(1, jnp.int32), 1, STEPS), None),
+        quote=None,
+        faults=None,
+        branches=branches.one_each(1, 8),
+    )  # fmt: skip
+
+
+@jax.jit
+def rooms(script: jax.Array) -> jax.Array:
+    """The room in which each step is done, if it needs as many branches as `script` says."""
+    work = Work({}, jnp.full(1, 8), jax.random.split(jax.random.key(0), 1), None, None)
+
+    def step(state: DecodeState) -> DecodeState:
+        at = state.position[0, 0]
+        fits = script[at] <= branches.room(state)
+        tokens = state.made.tokens.at[0, 0, at].add(jnp.where(fits, branches.room(state), 0))
+        made = state.made._replace(tokens=tokens, passes=state.made.passes + 1)
+        position = state.position + fits
+        sample = jnp.where(position[0, 0] == STEPS, 8, state.sample)
+        found = Branches(state.branches.of_row, script[at])
+        return state._replace(made=made, position=position, sample=sample, branches=found)
+
+    made = branches.run(step, work, scripted_state(), SIZES).made
+    return made.tokens[0, 0], made.passes
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=st.lists(st.integers(1, 8), min_size=STEPS, max_size=STEPS))
+def test_each_step_has_the_smallest_room_that_is_known_to_do(script):
+    """That is, for its own branches and for those of the step before it."""
+    found, passes = map(np.asarray, rooms(jnp.asarray(script)))
+    room = lambda needed: min(size for size in SIZES if size >= needed)  # noqa: E731
+    again = 0
+    for step, needed in enumerate(script):
+        before = script[step - 1] if step else 1
+        assert found[step] == room(max(needed, before))
+        again += room(before) < needed  # found out by a step that did not fit
+    assert passes == STEPS + again
