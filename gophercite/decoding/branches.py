@@ -145,14 +145,14 @@ def read(
         work.params,
         of_leader(token).reshape(-1, 1),
         positions.reshape(-1, 1),
-        (split.used & split.fits).reshape(-1, 1),
+        split.used.reshape(-1, 1),
         before,
     )
 
     def keep(new: Array, old: Array) -> Array:
         return jnp.where(split.fits, new, old)
 
-    # Otherwise the pass has only written to entries that are free and stay so.
+    # If not, the pass has only written to entries that were free and stay so.
     entries = jax.tree.map(keep, reading.cache.entries, before.entries)
     return state._replace(
         hidden=keep(reading.hidden[:, 0], state.hidden),

@@ -280,9 +280,7 @@ def _logits(
     def of_rows(chosen: Array) -> Array:
         if of_row is None:
             return of_all(hidden[chosen])
-        if len(hidden) <= len(chosen):  # rows on the same branch have the same logits
-            return of_all(hidden)[of_row[chosen]]
-        return of_all(hidden[of_row[chosen]])
+        return of_all(hidden)[of_row[chosen]]  # rows of one branch have the same
 
     by_row = hidden if of_row is None else hidden[of_row]
     if work.quotes is None or plan.settings.free_log_probs:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -57,15 +58,15 @@ def model_and_parameters(**changed):
     return model, params
 
 
-def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, key=1, **changed) -> Samples:
+def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, free=True, **changed) -> Samples:
     model, params = model_and_parameters(**changed)
     tracker = FaultTracker(BYTES)
     return sample(
         model,
         params,
         PROMPTS,
-        jax.random.split(jax.random.key(key), len(PROMPTS)),
-        SamplingSettings(max_tokens=max_tokens, temperature=temperature),
+        jax.random.split(jax.random.key(1), len(PROMPTS)),
+        SamplingSettings(max_tokens, temperature, free_log_probs=free),
         eos_id=BYTES.eos_id,
         pad_id=BYTES.pad_id,
         vocabulary_size=BYTES.size,
@@ -91,18 +92,38 @@ def assert_same(found: Samples, wanted: Samples) -> None:
             np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=2e-5)
 
 
-def branches_by_step(samples: Samples) -> list[int]:
-    """The number of different beginnings of unfinished samples after each token, by definition."""
-    ends = np.cumsum(COUNTS)
+def branches_by_step(samples: Samples) -> list[list[int]]:
+    """The number of different beginnings of a prompt's unfinished samples, after each token."""
     numbers = []
-    for end, count in zip(ends, COUNTS, strict=True):
+    for end, count in zip(np.cumsum(COUNTS), COUNTS, strict=True):
         rows = [
             tokens[:length].tolist()
             for tokens, length in zip(samples.tokens, samples.lengths, strict=True)
         ][end - count : end]
-        for step in range(1, max(map(len, rows), default=0)):
-            numbers.append(len({tuple(row[:step]) for row in rows if len(row) > step}))
+        longest = max(map(len, rows), default=0)
+        begun = [{tuple(row[:step]) for row in rows if len(row) > step} for step in range(longest)]
+        numbers.append([len(each) for each in begun[1:]])
     return numbers
+
+
+def most_branches(samples: Samples) -> int:
+    return max(number for of_prompt in branches_by_step(samples) for number in of_prompt)
+
+
+def room(needed: int, sizes: Sequence[int]) -> int:
+    return min(size for size in sizes if size >= needed)
+
+
+def passes(samples: Samples, sizes: Sequence[int]) -> int:
+    """One for each token, and one more for each step that first had too little room."""
+    total = 0
+    for numbers in branches_by_step(samples):
+        before = 1
+        for needed in numbers:
+            total += 1 + (room(before, sizes) < needed)
+            before = needed
+        total += bool(numbers)  # the last token ends the last samples
+    return total
 
 
 @pytest.fixture(scope="module")
@@ -110,21 +131,12 @@ def alone() -> Samples:
     return run(())
 
 
-def longest(samples: Samples) -> list[int]:
-    """The length of each prompt's longest sample."""
-    ends = np.cumsum(COUNTS)
-    pairs = zip(ends, COUNTS, strict=True)
-    return [int(samples.lengths[end - count : end].max(initial=0)) for end, count in pairs]
-
-
 def test_samples_are_those_of_rows_read_by_themselves(alone):
     """The draws need each of the sizes, and one that was too small is noticed."""
-    numbers = branches_by_step(alone)
-    assert min(numbers) == 1
-    assert 3 < max(numbers) < ROWS
-    found = run((1, 3, ROWS))
+    assert 3 < most_branches(alone) < ROWS
+    found = run((1, 6, ROWS))
     assert_same(found, alone)
-    assert found.passes > sum(longest(alone))  # steps that did not fit, and were done again
+    assert found.passes == passes(alone, (1, 6, ROWS)) > passes(alone, (ROWS,))
 
 
 @pytest.mark.parametrize(
@@ -138,15 +150,16 @@ def test_samples_are_those_of_rows_read_by_themselves(alone):
 def test_branches_change_no_sample_whatever_the_model_is(changed):
     assert has_kernel(model_and_parameters(**changed)[0].config) == ("head_dim" in changed)
     alone = run((), **changed)
-    assert max(branches_by_step(alone)) > 2
+    assert most_branches(alone) > 2
     assert_same(run((1, 4, ROWS), **changed), alone)
 
 
-def test_under_the_quote_constraint():
-    tables = quote_tables(60)
-    options = {"quotes": tables, "max_tokens": 60, "temperature": 3.0}
+@pytest.mark.parametrize("free", [True, pytest.param(False, marks=LONG)])
+def test_under_the_quote_constraint(free):
+    """Whether all logits are computed, or only those of the tokens and rows that need them."""
+    options = {"quotes": quote_tables(60), "max_tokens": 60, "temperature": 3.0, "free": free}
     alone, found = run((), **options), run((2, ROWS), **options)
-    assert max(branches_by_step(alone)) > 2
+    assert most_branches(alone) > 2
     assert_same(found, alone)
     assert not np.any(found.faults)
 
@@ -154,7 +167,8 @@ def test_under_the_quote_constraint():
 def test_the_likeliest_tokens_need_one_branch():
     """A pass for each token and prompt, in the smallest size."""
     found = run((1, ROWS), temperature=0.0)
-    assert found.passes == sum(longest(found))
+    assert most_branches(found) == 1
+    assert found.passes == passes(found, (1, ROWS))
 
 
 @pytest.mark.parametrize(
@@ -277,11 +291,10 @@ def rooms(script: jax.Array) -> jax.Array:
 @given(script=st.lists(st.integers(1, 8), min_size=STEPS, max_size=STEPS))
 def test_each_step_has_the_smallest_room_that_is_known_to_do(script):
     """That is, for its own branches and for those of the step before it."""
-    found, passes = map(np.asarray, rooms(jnp.asarray(script)))
-    room = lambda needed: min(size for size in SIZES if size >= needed)  # noqa: E731
+    found, done = map(np.asarray, rooms(jnp.asarray(script)))
     again = 0
     for step, needed in enumerate(script):
         before = script[step - 1] if step else 1
-        assert found[step] == room(max(needed, before))
-        again += room(before) < needed  # found out by a step that did not fit
-    assert passes == STEPS + again
+        assert found[step] == room(max(needed, before), SIZES)
+        again += room(before, SIZES) < needed  # found out by a step that did not fit
+    assert done == STEPS + again

@@ -50,7 +50,8 @@ def run(
     settings=DRAWN, prompts=PROMPTS, key=1, *, model=MODEL, params=None, samples=MANY, **options
 ):
     key = jax.random.key(key) if isinstance(key, int) else key
-    options |= {"eos_id": 1, "pad_id": 0, "samples_per_prompt": samples}
+    # As on accelerators; test_branches.py is about what a CPU does by default.
+    options |= {"eos_id": 1, "pad_id": 0, "samples_per_prompt": samples, "branches": ()}
     return sample(model, params or parameters(), prompts, key, settings, **options)
 
 
@@ -351,7 +352,7 @@ def quoting_parameters():
 
 
 def constrained(settings, key=1, pages=PAGES, params=None, **options):
-    options = {"quotes": tables(pages, settings.max_tokens)} | options | ENDS
+    options = {"quotes": tables(pages, settings.max_tokens), "branches": ()} | options | ENDS
     params = params or quoting_parameters()
     return sample(QUOTING, params, PROMPTS, jax.random.key(key), settings, **options)
 
