@@ -15,6 +15,7 @@ from gophercite.learning.optimizers import Optimizer
 from gophercite.learning.phases import phase
 from gophercite.learning.ranges import require_count, require_number
 from gophercite.learning.state import Batch, HostTotals, Metrics, TrainState, means
+from gophercite.models.distance_biases import DISTANCE_BIASES
 from gophercite.models.parameters import (
     ADAPTERS,
     FROZEN,
@@ -49,9 +50,11 @@ class GradientLearner(abc.ABC):
       ema_decay: decay of the moving average of parameters; None keeps no average.
       added_parts: names of the parts that the learner adds to a model's parameters. They may be
         among the frozen ones, too.
+      computes_logits: whether the objective depends on the model's logits.
     """
 
     added_parts: ClassVar[tuple[str, ...]] = ()
+    computes_logits: ClassVar[bool] = True
 
     transformer: Transformer
     optimizer: Optimizer
@@ -165,7 +168,11 @@ class GradientLearner(abc.ABC):
         )
 
     def trained(self, params: Params) -> Params:
-        """The parts of a tree of parameters that are trained."""
+        """The parts of a tree of parameters that are trained.
+
+        A separate unembedding is not among them if there are no logits, nor is an embedding that
+        only frozen layers read. They have no gradient, so only weight decay would change them.
+        """
         unknown = set(self.frozen_parts) - {FROZEN, *params, *self.added_parts}
         if unknown:
             named = ", ".join(map(repr, sorted(unknown)))
@@ -176,8 +183,17 @@ class GradientLearner(abc.ABC):
         return {
             name: part
             for name, part in own_parts(params).items()
-            if name != FROZEN and name not in self.frozen_parts
+            if name not in {FROZEN, *self.frozen_parts, *self._unused(params)}
         }
+
+    def _unused(self, params: Params) -> set[str]:
+        """The parts of the model that the objective does not read, except through frozen layers."""
+        unused = set() if self.computes_logits else {"unembed"}
+        computes_them = self.computes_logits and "unembed" not in params
+        # T5's table of biases is in the embedding, and the trained layers read it as well.
+        if FROZEN in params and not computes_them and DISTANCE_BIASES not in params["embed"]:
+            unused.add("embed")
+        return unused
 
     def at_width(self, function: Callable[[Batch], T], batch: Batch) -> T:
         """Applies a function to a microbatch; a subclass may first cut off what only pads it."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,8 @@ class RewardLearner(GradientLearner):
         so that rewards can be set against a constant, such as that of giving no answer.
     """
 
+    computes_logits: ClassVar = False
+
     auxiliary_weight: float = 0.5
     centering: float = 0.0
 
@@ -62,11 +64,6 @@ class RewardLearner(GradientLearner):
     def logical_axes(self, params: Params) -> Axes:
         """Logical axis names of each parameter, for parameters or their shapes."""
         return {**super().logical_axes(params), HEADS: self.model.heads_axes()}
-
-    def trained(self, params: Params) -> Params:
-        """The trained parts of a tree of parameters; a separate unembedding is not used."""
-        parts = super().trained(params)
-        return {name: part for name, part in parts.items() if name != "unembed"}
 
     def update(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step of gradient descent.

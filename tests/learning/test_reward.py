@@ -112,8 +112,10 @@ def by_hand(auxiliary_weight, centering=0.0):
     total = (1 - auxiliary_weight) * preference + auxiliary_weight * auxiliary
     sums = reward[:, 0] + reward[:, 1]
     total += centering * np.average(sums**2, weights=batch["preferred_weights"])
+    decided = batch["preferred_weights"] * (target != 0.5)
     return {
         "loss/total": total,
+        "reward/accuracy": np.average((reward[:, 1] > reward[:, 0]) == target, weights=decided),
         "reward/mean": np.average(sums / 2, weights=batch["preferred_weights"]),
         "loss/preference": preference,
         "loss/supported_and_plausible": auxiliary,
