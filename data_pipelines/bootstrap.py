@@ -20,6 +20,7 @@ from data_pipelines.bootstrapping import (
     Sampled,
     best_answer,
 )
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.few_shot.prompting import Style
 from gophercite.records import Question, RatedAnswer
@@ -106,12 +107,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "samples",
-        type=Path,
+        type=path_on_disk,
         metavar="SAMPLES",
         help="the samples: JSON lines with question_id and text",
     )
-    add("questions", type=Path, metavar="QUESTIONS", help="the questions, JSON lines")
-    add("out", type=Path, metavar="OUT", help="file to write the rated answers to")
+    add("questions", type=path_on_disk, metavar="QUESTIONS", help="the questions, JSON lines")
+    add("out", type=path_on_disk, metavar="OUT", help="file to write the rated answers to")
     add(
         "--style",
         choices=[style.value for style in Style],

@@ -20,10 +20,10 @@ Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from data_pipelines.browsed_pairs import chosen
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.browser.browsed_answers import shortened, without_citations
 from gophercite.browser.episodes import Episode, read_episodes
@@ -103,23 +103,29 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("episodes", nargs="+", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add(
+        "episodes",
+        nargs="+",
+        type=path_on_disk,
+        metavar="EPISODES",
+        help="episodes, .jsonl or .jsonl.gz",
+    )
     add(
         "--out",
-        type=Path,
+        type=path_on_disk,
         required=True,
         metavar="FOLDER",
         help="folder for claims.jsonl and empty.jsonl",
     )
     add(
         "--questions",
-        type=Path,
+        type=path_on_disk,
         metavar="FILE",
         help="question records: keep only answers to these",
     )
     add(
         "--vocabulary",
-        type=Path,
+        type=path_on_disk,
         metavar="DIR",
         help="vocabulary that counts the tokens: shortens the answers",
     )

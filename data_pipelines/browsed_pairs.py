@@ -25,6 +25,7 @@ from typing import Any
 
 from data_pipelines.browsing_comparisons import worth
 from data_pipelines.demonstrators.truth import judge
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.browser.browsed_answers import without_citations
 from gophercite.browser.encoding import long_answer
@@ -179,20 +180,33 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("episodes", nargs="+", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add(
+        "episodes",
+        nargs="+",
+        type=path_on_disk,
+        metavar="EPISODES",
+        help="episodes, .jsonl or .jsonl.gz",
+    )
     add(
         "--out",
-        type=Path,
+        type=path_on_disk,
         required=True,
         metavar="FILE",
         help="file to write the comparisons to (docs/records.md)",
     )
     others = parser.add_mutually_exclusive_group(required=True)
     others.add_argument(
-        "--demonstrations", nargs="+", type=Path, metavar="FILE", help="episodes to compare with"
+        "--demonstrations",
+        nargs="+",
+        type=path_on_disk,
+        metavar="FILE",
+        help="episodes to compare with",
     )
     others.add_argument(
-        "--reference-answers", type=Path, metavar="FILE", help="questions with their answers"
+        "--reference-answers",
+        type=path_on_disk,
+        metavar="FILE",
+        help="questions with their answers",
     )
     add(
         "--best-of",
@@ -202,7 +216,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add(
         "--truth",
-        type=Path,
+        type=path_on_disk,
         metavar="FILE",
         help="questions with evidence, by which to rate the answers",
     )

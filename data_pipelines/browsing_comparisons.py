@@ -25,9 +25,9 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from data_pipelines.demonstrators.truth import judge
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.question_sets import in_share, set_of
 from gophercite import records
 from gophercite.browser.encoding import long_answer
@@ -154,9 +154,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("questions", type=Path, metavar="QUESTIONS", help="question records with evidence")
+    add("questions", type=path_on_disk, metavar="QUESTIONS", help="question records with evidence")
     add("episodes", nargs="+", metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
+    add("--out", type=path_on_disk, required=True, metavar="DIR", help="folder to write to")
     add(
         "--held-out",
         type=float,

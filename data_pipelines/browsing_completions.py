@@ -19,8 +19,8 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.question_sets import in_share
 from gophercite import records
 from gophercite.browser.encoding import text_of_state
@@ -135,8 +135,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("world", metavar="WORLD", help="folder of the recorded world")
-    add("episodes", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
-    add("out", type=Path, metavar="OUT", help="folder to write to")
+    add("episodes", type=path_on_disk, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add("out", type=path_on_disk, metavar="OUT", help="folder to write to")
     add("--vocabulary", required=True, metavar="DIR", help="folder of a model or vocabulary")
     add("--prompt-tokens", type=int, default=2048, help="maximum tokens of a prompt (default 2048)")
     add(

@@ -75,6 +75,7 @@ from data_pipelines.converters.writing import (
     write_questions,
     write_records,
 )
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.fabricated_comparisons import TYPES, fabricate
 from gophercite.records import Comparison
 from gophercite.storage.json_fields import in_one_line
@@ -154,31 +155,36 @@ def _outputs(flags: argparse.Namespace) -> list[Path]:
 def _convert(
     flags: argparse.Namespace, settings: ConversionSettings, report: ConversionReport
 ) -> int:
-    """Converts the input and returns the number of records found."""
+    """Converts the input and returns the number of records found; writes nothing if it is 0."""
     if flags.format == "textbooks":
         pages = list(convert_textbooks(flags.input, report))
-        write_documents(flags.out, pages, settings, report)
+        if pages:
+            write_documents(flags.out, pages, settings, report)
         return len(pages)
     if flags.format == "webcpm":
         return convert_webcpm(flags.input, flags.out, settings, report)
     if flags.format in COMPARISONS:
         compared = _all(COMPARISONS[flags.format], flags.input, report)
-        write_comparisons(flags.out, compared, settings, report)
+        if compared:
+            write_comparisons(flags.out, compared, settings, report)
         return len(compared)
     if flags.format in CLAIMS:
         claims = _all(CLAIMS[flags.format], flags.input, report)
-        _write_fabricated(flags, claims, settings, report)
+        if claims:
+            _write_fabricated(flags, claims, settings, report)
         return len(claims)
     if flags.format in QUESTIONS:
         converter = QUESTIONS[flags.format]
         if flags.webgpt:
             converter = functools.partial(convert_eli5, webgpt=True)
         questions = _all(converter, flags.input, report)
-        write_questions(flags.out, questions, settings, report)
+        if questions:
+            write_questions(flags.out, questions, settings, report)
         return len(questions)
     gold = of_several_files(GOLD[flags.format](path, report) for path in flags.input)
     gold = join_passages(gold) if flags.articles else gold
-    write_records(flags.out, flags.format, gold, settings, report)
+    if gold:
+        write_records(flags.out, flags.format, gold, settings, report)
     return len(gold)
 
 
@@ -234,9 +240,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     formats = sorted([*GOLD, *QUESTIONS, *CLAIMS, *COMPARISONS, "textbooks", "webcpm"])
     parser.add_argument("format", choices=formats, help="format of the input files")
     parser.add_argument(
-        "input", type=Path, nargs="+", metavar="IN", help="input file, compressed or not"
+        "input", type=path_on_disk, nargs="+", metavar="IN", help="input file, compressed or not"
     )
-    parser.add_argument("out", type=Path, metavar="OUT_DIR", help="folder to write to")
+    parser.add_argument("out", type=path_on_disk, metavar="OUT_DIR", help="folder to write to")
     parser.add_argument(
         "--validation", type=_share, default=0.1, help="share of the validation split (default 0.1)"
     )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.filters import (
     LONGEST,
     SHORTEST,
@@ -108,11 +109,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("format", choices=("natural_questions", "eli5"), help="which filter to apply")
-    add("input", type=Path, metavar="IN", help="questions, JSON lines")
-    add("out", type=Path, metavar="OUT", help="file to write the questions to")
+    add("input", type=path_on_disk, metavar="IN", help="questions, JSON lines")
+    add("out", type=path_on_disk, metavar="OUT", help="file to write the questions to")
     add(
         "--train",
-        type=Path,
+        type=path_on_disk,
         nargs="+",
         metavar="FILE",
         help="natural_questions: training questions that test questions must not overlap with",
@@ -122,7 +123,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--longest", type=int, help=f"eli5: maximum characters of an answer (default {LONGEST})")
     add(
         "--like",
-        type=Path,
+        type=path_on_disk,
         metavar="RATED",
         help="eli5: take both limits from the lengths of these rated answers",
     )

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.document_choice import (
     ContextReport,
     context_of,
@@ -191,7 +192,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Builds the training prompts of records and reports what they contain.",
     )
     add = parser.add_argument
-    add("input", type=Path, nargs="+", metavar="RECORDS", help="rated answers, JSON lines")
+    add("input", type=path_on_disk, nargs="+", metavar="RECORDS", help="rated answers, JSON lines")
     add("--questions", action="store_true", help="the records are questions")
     add("--vocabulary", required=True, metavar="FOLDER", help="folder of the model's vocabulary")
     add("--index", metavar="FILE", help="index with the pages of search results")

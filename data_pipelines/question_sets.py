@@ -13,10 +13,11 @@ import hashlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from data_pipelines.browsing_input import asked_as, questions_of
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
+from gophercite.storage.json_fields import in_one_line
 from gophercite.storage.overwriting import refuse_overwriting
 
 
@@ -56,9 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "questions", type=Path, metavar="QUESTIONS", help="question records, .jsonl or .jsonl.gz"
+        "questions",
+        type=path_on_disk,
+        metavar="QUESTIONS",
+        help="question records, .jsonl or .jsonl.gz",
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write to")
+    parser.add_argument("out", type=path_on_disk, metavar="OUT", help="folder to write to")
     parser.add_argument("--share", action="append", required=True, metavar="NAME=N")
     parser.add_argument("--without", action="append", default=[], metavar="FILE")
     options = parser.parse_args(arguments)
@@ -84,14 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if key not in excluded:
                 excluded.add(key)
                 dealt[set_of(each.question, shares)].append(each)
+        for problem in report.errors:
+            print(problem, file=sys.stderr)
+        if not any(dealt.values()):
+            raise ValueError(f"{options.questions}: holds no question that can be used")
         options.out.mkdir(parents=True, exist_ok=True)
         for name, questions in dealt.items():
             records.write(files[name], questions)
     except (OSError, ValueError) as error:
-        print(f"question_sets: {error}", file=sys.stderr)
+        print(f"question_sets: {in_one_line(error)}", file=sys.stderr)
         return 1
-    for problem in report.errors:
-        print(problem, file=sys.stderr)
     counts = ", ".join(f"{len(questions)} {name}" for name, questions in dealt.items())
     print(f"{report.read} questions: {counts}")
     return 0

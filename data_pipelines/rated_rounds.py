@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.records import Comparison, RatedAnswer
 from gophercite.storage.json_fields import in_one_line
@@ -126,8 +127,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
-    add("rounds", type=Path, nargs="+", metavar="ROUND_DIR", help="folders of exports, in order")
+    add("out", type=path_on_disk, metavar="OUT_DIR", help="folder to write to")
+    add(
+        "rounds",
+        type=path_on_disk,
+        nargs="+",
+        metavar="ROUND_DIR",
+        help="folders of exports, in order",
+    )
     add(
         "--held-out",
         type=float,

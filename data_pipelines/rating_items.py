@@ -33,6 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import evidence, records
 from gophercite.documents import Document
 from gophercite.records import Question, RatedAnswer
@@ -332,9 +333,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("samples", type=Path, metavar="SAMPLES", help="the samples, JSON lines")
-    add("questions", type=Path, metavar="QUESTIONS", help="their questions, with pages, JSON lines")
-    add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
+    add("samples", type=path_on_disk, metavar="SAMPLES", help="the samples, JSON lines")
+    add(
+        "questions",
+        type=path_on_disk,
+        metavar="QUESTIONS",
+        help="their questions, with pages, JSON lines",
+    )
+    add("out", type=path_on_disk, metavar="OUT_DIR", help="folder to write to")
     add("--by", choices=WAYS, default="random", help="how to choose the items (default: random)")
     add("--items", type=int, default=200, help="maximum number of items (default: 200)")
     add(

@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import evidence, records
 from gophercite.records import Comparison, Response
 from gophercite.storage.json_fields import JsonFields, in_one_line
@@ -123,29 +124,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the comparisons; returns 1 if there are none to train on."""
     flags = _parse(arguments)
     report = records.Report()
+    by_split: dict[str, list[Comparison]] = {split: [] for split in SPLITS}
     try:
-        comparisons = list(compare(read_samples(flags.samples, report), flags.pairs))
-        flags.out.mkdir(parents=True, exist_ok=True)
-        written = {
-            split: records.write(
-                flags.out / f"comparisons_{split}.jsonl",
-                (each for each in comparisons if split_of(each, flags.held_out) == split),
-            )
-            for split in SPLITS
-        }
-    except OSError as error:
+        for each in compare(read_samples(flags.samples, report), flags.pairs):
+            by_split[split_of(each, flags.held_out)].append(each)
+        if by_split["train"]:  # otherwise what an earlier command wrote stays
+            flags.out.mkdir(parents=True, exist_ok=True)
+            for split, comparisons in by_split.items():
+                records.write(flags.out / f"comparisons_{split}.jsonl", comparisons)
+    except (OSError, ValueError) as error:
         print(f"sample_comparisons: {in_one_line(error)}", file=sys.stderr)
         return 1
     if report.skipped:
         print(report, file=sys.stderr)
-    for split, count in written.items():
-        print(f"{flags.out}/comparisons_{split}.jsonl: {count}")
-    if not written["train"]:
+    if not by_split["train"]:
         print(
             "sample_comparisons: no question has a supported sample and an unsupported one",
             file=sys.stderr,
         )
         return 1
+    for split, comparisons in by_split.items():
+        print(f"{flags.out}/comparisons_{split}.jsonl: {len(comparisons)}")
     return 0
 
 
@@ -156,8 +155,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("samples", type=Path, metavar="SAMPLES", help="the judged samples, JSON lines")
-    add("out", type=Path, metavar="OUT_DIR", help="folder to write to")
+    add("samples", type=path_on_disk, metavar="SAMPLES", help="the judged samples, JSON lines")
+    add("out", type=path_on_disk, metavar="OUT_DIR", help="folder to write to")
     add(
         "--pairs",
         type=int,

@@ -11,11 +11,13 @@ prints the recall of the gold pages.
 
 import argparse
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.extraction.extractor import Extractor
 from gophercite.records import Question, RatedAnswer
@@ -54,13 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if flags.kind == "questions":
                 questions = records.read(flags.input, Question, strict=flags.strict, report=reading)
                 with_progress = _noted(questions, web)
-                written = records.write(flags.out, _found(with_progress, search, flags, problems))
+                written = _write(flags.out, _found(with_progress, search, flags, problems))
             else:
                 answers = records.read(
                     flags.input, RatedAnswer, strict=flags.strict, report=reading
                 )
                 rated = _noted(answers, web)
-                written = records.write(flags.out, _found(rated, search, flags, problems))
+                written = _write(flags.out, _found(rated, search, flags, problems))
     except (OSError, ValueError, IndexFileError, SearchError) as error:
         print(f"search: {in_one_line(error)}", file=sys.stderr)
         return 1
@@ -69,10 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures = [f"{url}: {why}" for url, why in web.failed.items()] if web else []
     for problem in (*problems[:_KEPT_PROBLEMS], *failures[:_KEPT_PROBLEMS]):
         print(problem, file=sys.stderr)
+    if not written:
+        print(f"search: {flags.input}: holds no record that can be used", file=sys.stderr)
+        return 1
     print(_summary(flags.out, written, len(problems), found, settings))
     if web is not None:
         print(f"{counted(web.fetched, 'page')} fetched, {len(web.failed)} could not be fetched")
-    return 0 if written else 1
+    return 0
+
+
+def _write(path: Path, found: Iterator[R]) -> int:
+    """Writes records and returns their number; of none, what an earlier command wrote stays."""
+    first = next(found, None)
+    return 0 if first is None else records.write(path, itertools.chain([first], found))
 
 
 def _web(flags: argparse.Namespace, index: DocumentIndex, stack: contextlib.ExitStack) -> StoredWeb:
@@ -141,8 +152,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("kind", choices=("questions", "rated-answers"), help="kind of the records")
-    add("input", type=Path, metavar="IN", help="the records, JSON lines, compressed or not")
-    add("out", type=Path, metavar="OUT", help="file to write the records to")
+    add("input", type=path_on_disk, metavar="IN", help="the records, JSON lines, compressed or not")
+    add("out", type=path_on_disk, metavar="OUT", help="file to write the records to")
     add("--index", required=True, metavar="FILE", help="index written by `gophercite index`")
     add("--engine", choices=ENGINES, help="search the web; its pages are added to the index")
     add("--results", type=int, default=10, help="number of pages per question (default 10)")

@@ -17,9 +17,9 @@ Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from data_pipelines.browsed_pairs import chosen
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import prompts, records
 from gophercite.browser.browsed_answers import without_citations
 from gophercite.browser.episodes import Episode, read_episodes
@@ -110,11 +110,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("questions", type=Path, metavar="QUESTIONS", help="question records with accepted answers")
-    add("episodes", nargs="+", type=Path, metavar="EPISODES", help="episodes, .jsonl or .jsonl.gz")
+    add(
+        "questions",
+        type=path_on_disk,
+        metavar="QUESTIONS",
+        help="question records with accepted answers",
+    )
+    add(
+        "episodes",
+        nargs="+",
+        type=path_on_disk,
+        metavar="EPISODES",
+        help="episodes, .jsonl or .jsonl.gz",
+    )
     add(
         "--out",
-        type=Path,
+        type=path_on_disk,
         required=True,
         metavar="FOLDER",
         help="folder to write the completions to",

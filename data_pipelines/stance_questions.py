@@ -12,9 +12,9 @@ use your own questions in the same form.
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.records import Question
 
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "out", type=Path, metavar="FILE", help="file to write the question records to"
+        "out", type=path_on_disk, metavar="FILE", help="file to write the question records to"
     )
     out = parser.parse_args(arguments).out
     try:

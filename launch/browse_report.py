@@ -26,7 +26,6 @@ Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 """
 
 import argparse
-import pathlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sections(flags: argparse.Namespace) -> Iterable[Section]:
-    policies = [read_policy(name, pathlib.Path(folder)) for name, folder in flags.results]
+    policies = [read_policy(name, folder) for name, folder in flags.results]
     best_of = {n: _overall(file) for n, file in flags.people_best_of}
     if policies:
         yield episodes_section(policies)
@@ -160,7 +159,7 @@ def _short_answers(file: str) -> list[dict[str, Any]]:
 
 def _cloned(share: float, folder: str) -> Scaled:
     """A policy for the scaling of cloning, by the score of a single answer (section 5.2)."""
-    policy: BrowsedPolicy = read_policy(folder, pathlib.Path(folder))
+    policy: BrowsedPolicy = read_policy(folder, folder)
     judge = next((name for name in (VALIDATION, CHOSEN_BY) if name in policy.scores), None)
     if judge is None:
         raise ValueError(f"{folder}: its episodes were not scored by a reward model")
@@ -175,6 +174,7 @@ def _reward_model(share: float, folder: str) -> Scaled:
 
     A run does not record the number of pairs, so there is no interval.
     """
+    leaves = Transformer(read_description(folder).config).abstract()
     found = []
     try:
         for line in read_metrics(folder):
@@ -187,7 +187,6 @@ def _reward_model(share: float, folder: str) -> Scaled:
         raise RecordError(error.problem, error.field, f"{folder}/metrics.jsonl") from None
     if not found:
         raise ValueError(f"{folder}: its metrics have no accuracy on held-out comparisons")
-    leaves = Transformer(read_description(folder).config).abstract()
     return Scaled(share, _size(leaves), Interval(max(found), max(found), max(found)))
 
 

@@ -12,7 +12,6 @@ Exit status: 0 done; 1 refused or failed, with one line that says why; 2 wrong u
 
 import argparse
 import itertools
-import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -138,7 +137,7 @@ def _preferences(found: Mapping[str, Estimate | None]) -> Table:
 
 def _read(path: str, kind: type[R]) -> list[R]:
     report = Report()
-    found = list(read(pathlib.Path(path), kind, report=report))
+    found = list(read(path, kind, report=report))
     if report.skipped:
         print(f"{path}: {report}", file=sys.stderr)
     return found

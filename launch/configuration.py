@@ -66,7 +66,6 @@ from gophercite.training.initialisation import (
 )
 from gophercite.training.loop import Outcome, train
 from gophercite.training.program import Initialisation
-from gophercite.training.run_folder import refuse_model_folder
 from gophercite.training.settings import TrainSettings, refuse_unknown_sets
 from gophercite.vocabularies import Vocabulary
 
@@ -124,10 +123,9 @@ class Run:
         Raises:
           ValueError: the vocabulary has more tokens than the model, the initial checkpoint has
             another architecture, a metric names an unknown set, the mesh or the microbatches can't
-            divide a batch, the minibatches don't suit a rollout, a frozen part is unknown, the
-            settings have another batch size than the input, or the run's folder holds a model.
+            divide a batch, the minibatches don't suit a rollout, a frozen part is unknown, or the
+            settings have another batch size than the input.
         """
-        refuse_model_folder(self.settings.model_dir)
         shapes = self.initialisation.shapes()
         if isinstance(self.learner, GradientLearner):
             self.learner.trained(shapes)

@@ -64,6 +64,11 @@ def _run(flags: argparse.Namespace) -> None:
         train = list(training_questions(flags.train))
     episodes = (e for path in flags.episodes for e in read_episodes(path, report=report))
     browsed = browsed_texts(episodes)
+    for problem in report.errors:
+        print(problem, file=sys.stderr)
+    if flags.episodes and not any(question.id in browsed for question in questions):
+        files = " ".join(flags.episodes)
+        raise ValueError(f"{files}: no question of {flags.questions} is answered there")
     model = load_model(flags.model)
     vocabulary = model.vocabulary
     predictions: dict[str, str] = {}
@@ -88,8 +93,6 @@ def _run(flags: argparse.Namespace) -> None:
             answer_tokens = [int(token) for token in tokens[:length] if token != vocabulary.eos_id]
             predictions[question.id] = vocabulary.decode(answer_tokens).strip()
         print(f"{start + len(batch)} of {len(questions)} questions", file=sys.stderr, flush=True)
-    for problem in report.errors:
-        print(problem, file=sys.stderr)
     lines = extraction_lines(questions, predictions, train)
     for line in lines:
         line["browsed"] = browsed.get(line["question_id"])

@@ -328,10 +328,22 @@ def one_line(
         )
         if refused:
             raise ConfigurationError(unknown_parameter(refused[1], refused[2])) from error
+        unset = re.search(r"(\w+)(?:\.__init__)?\(\) missing \d+ required .*?: (.+)", message)
+        if unset:
+            raise ConfigurationError(_nothing_sets(unset[1], unset[2])) from error
         first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
         if isinstance(error, StorageError):
             raise StorageError(first) from error
         raise ConfigurationError(_as_typed(first, files, bindings or {})) from error
+
+
+def _nothing_sets(made: str, quoted: str) -> str:
+    """The message for parameters without a value, of what Python calls `made`."""
+    registered = gin.config._REGISTRY.items()
+    names = (selector for selector, each in registered if each.wrapped.__name__ == made)
+    first, *others = re.findall(r"'(\w+)'", quoted)
+    many = f" (nor {', '.join(others)})" if others else ""
+    return f"nothing sets {next(names, made).rpartition('.')[2]}.{first}{many}"
 
 
 def _as_typed(message: str, files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> str:

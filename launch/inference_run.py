@@ -24,7 +24,6 @@ from gophercite.cli.answering_flags import settings_of
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
-from gophercite.model_folders.description import model_digest
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress
 from gophercite.records import Document, FoundDocument, Question, Report, read
@@ -237,12 +236,9 @@ def _describe(
     flags: argparse.Namespace, answerer: Answerer, index: DocumentIndex | None
 ) -> dict[str, Any]:
     """Everything but the question that determines an answer: a file has one set of settings."""
-    judge = flags.reward_model
     return {
         "model": answerer.name,
-        "parameters_sha256": model_digest(flags.model),
         "reward_model": answerer.reward_name,
-        "reward_model_sha256": None if judge is None else model_digest(judge),
         "index": flags.index,
         "index_sha256": None if index is None else index.digest(),
         "seed": flags.seed,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import interruption
 from gophercite.ratings import reports
 from gophercite.ratings.assignment import Role
@@ -136,9 +137,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("study", type=pathlib.Path, metavar="STUDY", help="the study's folder")
+    add("study", type=path_on_disk, metavar="STUDY", help="the study's folder")
     add("experiment", metavar="EXPERIMENT", help="name of the round in the study")
-    add("items", type=pathlib.Path, metavar="ITEMS", help="folder with items.jsonl")
+    add("items", type=path_on_disk, metavar="ITEMS", help="folder with items.jsonl")
     add("--pool", default="super", help="pool of raters (default: super)")
     add(
         "--simulated",

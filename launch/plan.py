@@ -40,6 +40,7 @@ import gin_files
 import keras_alone
 from plan_search import GIB, KINDS, NONE_FITS, REMAT, SIZES, say_unset, several
 
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import importing
 from gophercite.storage.json_fields import in_one_line
 
@@ -246,7 +247,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     )
     add(
         "--cache",
-        type=pathlib.Path,
+        type=path_on_disk,
         metavar="FOLDER",
         default=pathlib.Path.home() / ".cache" / "gophercite" / "plans",
         help="where the plans of a search are cached (default: %(default)s)",

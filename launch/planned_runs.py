@@ -15,6 +15,7 @@ from planned_settings import (
     kind_of,
     names_folder,
     parameter_of,
+    part_of,
     reference,
     setting,
     value_of_macro,
@@ -242,14 +243,15 @@ def _actor_critic(partitioner: Partitioner, reward_model: TransformerConfig | No
     names = ("batch_size", "prompt_length", "question_length", "max_tokens")
     prompts, length, question, tokens = (_count(name) for name in names)
     refuse_uneven(partitioner, prompts)
-    samples = setting("rollout_plan.samples_per_prompt") or 1
+    made_by = reference("Run.learner")
+    samples = parameter_of(part_of(made_by, "plan"), "samples_per_prompt") or 1
     drawn = SamplingSettings(tokens)
     plan = Plan(Transformer(config), drawn, 1, 0, config.vocab_size, samples, samples)
-    gin.bind_parameter("A2CLearner.plan", plan)
-    penalty = setting("rewards.syntax_penalty")
+    penalty = parameter_of(part_of(made_by, "rewards"), "syntax_penalty")
     rewards = Rewards(judge) if penalty is None else Rewards(judge, penalty)
-    gin.bind_parameter("A2CLearner.rewards", rewards)
-    learner = build("Run.learner")
+    gin.bind_parameter(f"{made_by.scoped_selector}.plan", plan)
+    gin.bind_parameter(f"{made_by.scoped_selector}.rewards", rewards)
+    learner = made_by.scoped_configurable_fn()
     frozen = _frozen(config)
     quotes = parameter_of(reference("Run.input"), "quotes")
     if quotes is None:
@@ -291,13 +293,15 @@ def _ppo(partitioner: Partitioner, reward_model: TransformerConfig | None) -> Pl
     """The update alone: experience is collected on the host and by separate programs."""
     config = _architecture()
     judge = _judge(reward_model)
-    gin.bind_parameter("PPOLearner.reward_model", judge)
-    if setting("PPOLearner.vocabulary_size") is None:
-        gin.bind_parameter("PPOLearner.vocabulary_size", config.vocab_size)
-    gin.bind_parameter("PPOLearner.widths", 1)  # planned for a rollout whose rows are all full
-    learner = build("Run.learner")
-    rollout = build("browsing_collector.rollout")
-    browsing = build("browsing_collector.browsing")
+    made_by, collector = reference("Run.learner"), reference("Run.collector")
+    changes = {"reward_model": judge, "widths": 1}  # for a rollout whose rows are all full
+    if parameter_of(made_by, "vocabulary_size") is None:
+        changes["vocabulary_size"] = config.vocab_size
+    for name, value in changes.items():
+        gin.bind_parameter(f"{made_by.scoped_selector}.{name}", value)
+    learner = made_by.scoped_configurable_fn()
+    rollout = part_of(collector, "rollout").scoped_configurable_fn()
+    browsing = part_of(collector, "browsing").scoped_configurable_fn()
     length = browsing.prompt_tokens + browsing.sampling.max_tokens
     rows = rollout.rows
     allowed = learner.vocabulary_size if browsing.constrained else None

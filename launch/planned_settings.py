@@ -18,7 +18,25 @@ def reference(parameter: str) -> Any:
     Raises:
       ValueError: the parameter is not set, or to something else.
     """
-    value = setting(parameter)
+    return _as_reference(parameter, setting(parameter))
+
+
+def part_of(made_by: Any, name: str) -> Any:
+    """What gin builds as a parameter of what another reference builds, in the scopes of both.
+
+    A reference without scopes of its own is called in those of the part that it belongs to.
+
+    Raises:
+      ValueError: the parameter is not set, or to something else.
+    """
+    found = _as_reference(f"{kind_of(made_by)}.{name}", parameter_of(made_by, name))
+    if found.scopes or not made_by.scopes:
+        return found
+    scoped = "/".join([*made_by.scopes, found.selector])
+    return gin.config.ConfigurableReference(scoped, evaluate=True)
+
+
+def _as_reference(parameter: str, value: Any) -> Any:
     if not isinstance(value, gin.config.ConfigurableReference):
         raise ValueError(f"{parameter} = {value!r}: must be a part that gin builds, @…()")
     return value

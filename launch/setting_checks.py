@@ -32,8 +32,8 @@ def check(
     """
     with setting_names.names_only(source) as settings:
         files_read = gin_files.load(files, bindings, search_paths)
-        if not any(map(gin_files.imports_modules, files_read)):
-            _check_kinds(settings, files_read, bindings)
+        _check_kinds(settings, files_read, bindings)
+        if not any(map(gin_files.imports_modules, files_read)):  # which may make tasks
             _check_tasks(files_read, bindings)
     return files_read
 
@@ -58,6 +58,8 @@ def _check_kinds(
     """Raises for a value of the wrong kind: text for a number, a number for a part that gin has to
     build, or another part; if the source gives types."""
     for typed, name, parameter, value in _values():
+        if name not in settings:  # of a module that a gin file imports
+            continue
         wanted = wanted_instead(value, parameter, settings[name], settings)
         if wanted is not None:
             place = gin_files.where_set(typed, files, bindings)

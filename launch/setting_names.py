@@ -21,6 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CONFIGURATION = ROOT / "launch" / "configuration.py"
 TASKS = ROOT / "data_pipelines" / "tasks.py"
 
+_MODULE = "gophercite"  # of all that the configuration registers
+
 Definition = ast.ClassDef | ast.FunctionDef
 _ANNOTATED = ast.arg | ast.AnnAssign
 
@@ -259,6 +261,8 @@ def read_tasks(source: pathlib.Path = TASKS) -> list[str]:
 def names_only(source: pathlib.Path = CONFIGURATION) -> Iterator[dict[str, Setting]]:
     """Lets gin read files as if a source were imported; nothing can be built from them.
 
+    What modules register that the files import stays: Python imports a module only once.
+
     Args:
       source: the file that registers objects with gin.
 
@@ -266,23 +270,36 @@ def names_only(source: pathlib.Path = CONFIGURATION) -> Iterator[dict[str, Setti
       The settings by name.
     """
     settings = {setting.name: setting for setting in read_settings(source)}
-    before, constants = gin.config._REGISTRY, gin.config._CONSTANTS.copy()
-    own = selector_map.SelectorMap()
-    for selector, configurable in before.items():
-        if selector.startswith("gin."):  # macros and similar
-            own[selector] = configurable
-    gin.config._REGISTRY = own
+    before, meanwhile = gin.config._REGISTRY, selector_map.SelectorMap()
+    _copy_others(before, meanwhile, settings)
+    gin.config._REGISTRY = meanwhile
+    constants = [
+        name
+        for name in read_constants(source)
+        if not gin.config._CONSTANTS.matching_selectors(name)
+    ]
     try:
         for setting in settings.values():
-            gin.external_configurable(_stand_in(setting), name=setting.name, module="gophercite")
-        for name in read_constants(source):
-            if not gin.config._CONSTANTS.matching_selectors(name):
-                gin.constant(name, "")
+            gin.external_configurable(_stand_in(setting), name=setting.name, module=_MODULE)
+        for name in constants:
+            gin.constant(name, "")
         yield settings
     finally:
         gin.clear_config()
+        _copy_others(meanwhile, before, settings)
         gin.config._REGISTRY = before
-        gin.config._CONSTANTS = constants
+        for name in constants:
+            gin.config._CONSTANTS.pop(name)
+
+
+def _copy_others(
+    registry: selector_map.SelectorMap, to: selector_map.SelectorMap, settings: Iterable[str]
+) -> None:
+    """Copies all but the settings: gin's macros, and what modules of users register."""
+    known = {f"{_MODULE}.{name}" for name in settings}
+    for selector, configurable in registry.items():
+        if selector not in known:
+            to[selector] = configurable
 
 
 def _stand_in(setting: Setting) -> Callable[..., None]:

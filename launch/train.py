@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gophercite.training.checkpoints import NonFiniteStateError
         from gophercite.training.early_stopping import UnknownMetricError
         from gophercite.training.preemption import EXIT_CODE, Preempted
+        from gophercite.training.run_folder import refuse_model_folder
         from gophercite.training.run_lock import RunInUseError
 
     try:
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"train: {line}", file=sys.stderr)
         with gin_files.one_line(files, bindings):
             run = configuration.build()
+            refuse_model_folder(run.settings.model_dir)
         data_survey.show(run, sys.stderr)
         if flags.dry_run:
             dry_run.show(run, sys.stdout)

@@ -13,10 +13,10 @@ checks OUT.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from data_pipelines.demonstrators.many import DemonstrationReport, demonstrations
 from data_pipelines.demonstrators.options import add_options, progress_of, settings_of, styles_of
+from data_pipelines.disk_paths import path_on_disk
 from gophercite import records
 from gophercite.browser.episodes import write_episodes
 from gophercite.browser.recorded import RecordedWorld
@@ -33,10 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("world", metavar="WORLD", help="folder of the world")
     parser.add_argument(
-        "questions", type=Path, metavar="QUESTIONS", help="questions, .jsonl or .jsonl.gz"
+        "questions", type=path_on_disk, metavar="QUESTIONS", help="questions, .jsonl or .jsonl.gz"
     )
     parser.add_argument(
-        "out", type=Path, metavar="OUT", help="file to write the episodes to, .jsonl or .jsonl.gz"
+        "out",
+        type=path_on_disk,
+        metavar="OUT",
+        help="file to write the episodes to, .jsonl or .jsonl.gz",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of the random decisions (default 0)"

@@ -15,7 +15,6 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from data_pipelines.demonstrators.options import (
     add_options,
@@ -24,6 +23,7 @@ from data_pipelines.demonstrators.options import (
     settings_of,
     styles_of,
 )
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.sample_web.making import Made, make_split
 from data_pipelines.sample_web.questions import MOST_STEPS, STEPS
 from data_pipelines.sample_world.names import SPLITS
@@ -86,7 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="new folder to write to"
+        "--out", type=path_on_disk, required=True, metavar="DIR", help="new folder to write to"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the web (default 0)")
     parser.add_argument("--pages", type=int, default=300, help="pages per split (default 300)")

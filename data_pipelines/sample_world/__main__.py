@@ -7,12 +7,16 @@ DIR gets, for each split, `documents_SPLIT.jsonl`, `questions_SPLIT.jsonl`,
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from data_pipelines.disk_paths import path_on_disk
 from data_pipelines.sample_world import names, texts
 from data_pipelines.sample_world.convert import to_question, to_rated_answer
 from data_pipelines.sample_world.world import World
 from gophercite import records
+from gophercite.storage.json_fields import in_one_line
 
 
 def write_world(out: Path, world: World, questions: int) -> dict[str, int]:
@@ -42,13 +46,13 @@ def write_world(out: Path, world: World, questions: int) -> dict[str, int]:
     return counts
 
 
-def main() -> None:
-    """Writes the three splits."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the three splits; returns 1 if they can't be written."""
     parser = argparse.ArgumentParser(
         prog="python -m data_pipelines.sample_world",
         description="Writes a world of invented pages, questions and rated answers.",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--out", type=path_on_disk, required=True, help="folder to write to")
     parser.add_argument("--seed", type=int, default=0, help="seed of the world (default 0)")
     parser.add_argument(
         "--questions", type=int, default=1000, help="questions per split (default 1000)"
@@ -56,17 +60,23 @@ def main() -> None:
     parser.add_argument(
         "--pages", type=int, default=1000, help="pages per split, at most 1490 (default 1000)"
     )
-    arguments = parser.parse_args()
-    if arguments.questions < 1:
-        parser.error(f"argument --questions: expected 1 or more, got {arguments.questions}")
+    flags = parser.parse_args(arguments)
+    if flags.questions < 1:
+        parser.error(f"argument --questions: expected 1 or more, got {flags.questions}")
     for split in names.SPLITS:
         try:
-            world = World(seed=arguments.seed, split=split, pages=arguments.pages)
+            world = World(seed=flags.seed, split=split, pages=flags.pages)
         except ValueError as error:
             parser.error(f"argument --pages: {error}")
-        for file, count in write_world(arguments.out, world, arguments.questions).items():
-            print(f"{arguments.out / file}: {count}")
+        try:
+            counts = write_world(flags.out, world, flags.questions)
+        except OSError as error:
+            print(f"sample_world: {in_one_line(error)}", file=sys.stderr)
+            return 1
+        for file, count in counts.items():
+            print(f"{flags.out / file}: {count}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ to choose one: a reward model does so, or without one, their consensus
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -63,11 +63,14 @@ class Answerer:
       coming: waits for the language model's parameters, of which `model` has the shapes
         (`model_folders.folder.begin_loading`). The first questions are prepared and the program is
         compiled meanwhile.
+      digests: the models' digests, where they were read from folders.
 
     Attributes:
       name: the model's name.
       reward_name: the reward model's name; None without one.
       provenance: where the models' parameters come from.
+      digests: `model_digest` of the language model, `parameters_sha256`, and of the reward model,
+        `reward_model_sha256` (None without one); empty for models that are in memory alone.
       settings: how questions are answered.
       scored_by: the score that decides.
     """
@@ -82,10 +85,12 @@ class Answerer:
         reward_name: str | None = None,
         partitioner: Partitioner | None = None,
         coming: Callable[[], Params] | None = None,
+        digests: Mapping[str, str | None] | None = None,
     ) -> None:
         self.name = str(model.provenance.get("id", name))
         self._folder = name
         self.provenance = [model.provenance]
+        self.digests = dict(digests or {})
         settings = settings or AnsweringSettings()
         chooser = settings.choose or ("consensus" if reward_model is None else "reward")
         if chooser == "reward" and reward_model is None:

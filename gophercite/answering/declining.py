@@ -36,6 +36,7 @@ _NEAREST = 40
 # Settings that are not recorded: the number of answers drawn at a time changes no answer, and the
 # length of answers is the sampling's.
 _LEFT_OUT = ("max_num_seqs", "max_tokens")
+_DIGESTS = ("parameters_sha256", "reward_model_sha256")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +102,10 @@ class Calibration:
         if self.settings is not None:
             current |= answering_settings(answerer, pages)
             recorded |= self.settings
+        for name in _DIGESTS:
+            if not (name in current and name in recorded):  # of a model in memory, or not recorded
+                current.pop(name, None)
+                recorded.pop(name, None)
         for name in sorted(current.keys() | recorded.keys()):
             if current.get(name) != recorded.get(name):
                 raise ValueError(
@@ -111,7 +116,8 @@ class Calibration:
 
 
 def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
-    """How an answerer answers, as JSON: its settings, its models' provenance, the number of pages.
+    """How an answerer answers, as JSON: its settings, its models' provenance and digests (of those
+    that were read from folders), the number of pages.
 
     Leaves out the number of answers drawn at a time, which changes speed and memory, not the
     answers.
@@ -119,7 +125,7 @@ def answering_settings(answerer: Answerer, pages: int) -> dict[str, Any]:
     value = dataclasses.asdict(answerer.settings)
     for name in _LEFT_OUT:
         del value[name]
-    value |= {"pages": pages, "provenance": answerer.provenance}
+    value |= {"pages": pages, "provenance": answerer.provenance, **answerer.digests}
     settings: dict[str, Any] = json.loads(json.dumps(value))
     return settings
 
@@ -128,14 +134,14 @@ def settings_among(run: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of `answering_settings` from the record of a run of many questions.
 
     Raises:
-      ValueError: when a field is missing.
+      ValueError: when a field is missing, other than a digest.
     """
     fields = (field.name for field in dataclasses.fields(AnsweringSettings))
     names = [*(name for name in fields if name not in _LEFT_OUT), "pages", "provenance"]
     missing = [name for name in names if name not in run]
     if missing:
         raise ValueError(f"does not say with which {', '.join(missing)} the answers were made")
-    return {name: run[name] for name in names}
+    return {name: run[name] for name in (*names, *_DIGESTS) if name in run}
 
 
 def calibrate(
@@ -262,7 +268,8 @@ def own_calibration(folder: epath.PathLike, model: str) -> Calibration | None:
     Args:
       folder: a model folder, or a training run's folder.
       model: what the model is called here. The calibration may have been made elsewhere; that it is
-        the same model, its provenance tells.
+        the same model, its provenance tells, and not its digest: parameters that adapters were
+        merged into differ in rounding from machine to machine.
 
     Raises:
       RecordError: the file holds something else, with the file and the field.
@@ -270,7 +277,11 @@ def own_calibration(folder: epath.PathLike, model: str) -> Calibration | None:
     path = epath.Path(folder) / CALIBRATION
     if not path.exists():
         return None
-    return dataclasses.replace(read_calibration(path), model=model)
+    found = read_calibration(path)
+    settings = None if found.settings is None else dict(found.settings)
+    if settings is not None:
+        settings.pop("parameters_sha256", None)
+    return dataclasses.replace(found, model=model, settings=settings)
 
 
 def _from_json(value: object) -> Calibration:

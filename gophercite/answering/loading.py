@@ -9,6 +9,7 @@ from etils import epath
 
 from gophercite.answering.answerer import Answerer
 from gophercite.answering.settings import AnsweringSettings
+from gophercite.model_folders.description import model_digest
 from gophercite.model_folders.folder import (
     Model,
     begin_loading,
@@ -146,4 +147,8 @@ def load_answerer(
         reward_name=None if reward_model is None else str(reward_model),
         partitioner=partitioner,
         coming=coming,
+        digests={
+            "parameters_sha256": model_digest(model),
+            "reward_model_sha256": None if reward_model is None else model_digest(reward_model),
+        },
     )

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gophercite.cli.arguments import add_command, positive
-from gophercite.cli.output import DONE, FAILED, RefusedError, note, print_json, print_text, shown
+from gophercite.cli.output import (
+    DONE,
+    FAILED,
+    RefusedError,
+    note,
+    print_json,
+    print_text,
+    require_on_disk,
+    shown,
+)
 from gophercite.storage.json_fields import printable
 from gophercite.text.counting import counted
 
@@ -59,10 +68,9 @@ def run(options: argparse.Namespace) -> int:
     from gophercite import records
     from gophercite.browser.episode_pages import pages_in, write_episode_pages
     from gophercite.browser.recorded import RecordedWorld
-    from gophercite.storage.paths import is_remote
 
-    if options.out is not None and is_remote(options.out):
-        raise RefusedError(f"--out {options.out}: must be a folder on a disk")
+    if options.out is not None:
+        require_on_disk("--out", options.out)
     report = records.Report()
     found = _chosen(options, report)
     chosen = itertools.islice(found, options.limit)

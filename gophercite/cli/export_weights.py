@@ -5,7 +5,14 @@ from functools import partial
 from typing import Any
 
 from gophercite.cli.arguments import add_command
-from gophercite.cli.output import DONE, RefusedError, doing, print_json, print_text
+from gophercite.cli.output import (
+    DONE,
+    RefusedError,
+    doing,
+    print_json,
+    print_text,
+    require_on_disk,
+)
 
 
 def add(commands: Any) -> None:
@@ -66,6 +73,7 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.weights.t5x_bridged import export_bridged
     from gophercite.weights.t5x_export import export_t5x
 
+    require_on_disk("folder", options.folder)
     if options.after and not options.adapters:
         raise RefusedError("--after is only for --adapters")
     whole = {None: export_weights, "network": export_t5x, "bridge": export_bridged}[options.t5x]

@@ -71,6 +71,22 @@ def require_place(path: str) -> None:
         raise OSError(error.errno, error.strerror, path) from error
 
 
+def require_on_disk(name: str, path: str) -> None:
+    """Refuses an address, which `pathlib.Path` would take for a folder `gs:` here.
+
+    Args:
+      name: the argument, as the user knows it.
+      path: its value.
+
+    Raises:
+      RefusedError: when it is one.
+    """
+    from gophercite.storage import is_remote
+
+    if is_remote(path):
+        raise RefusedError(f"{name} {path}: must be on a disk; a bucket takes a copy of it")
+
+
 def require_unread(flag: str, path: str, read: Iterable[str | None]) -> None:
     """Refuses to write to what is read, or into a folder whose files are read as documents.
 

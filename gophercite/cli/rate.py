@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gophercite.cli.arguments import amount, portion, positive, share
-from gophercite.cli.output import RefusedError
+from gophercite.cli.output import RefusedError, require_on_disk
 from gophercite.retrieval.apis import ENGINES
 
 _FORMS = (
@@ -83,6 +83,9 @@ def _run(options: argparse.Namespace) -> int:
         raise RefusedError(
             f"{error.name} is not installed: pip install 'gophercite[ratings]'"
         ) from None
+    for name in ("study", "file", "out"):
+        if (path := getattr(options, name, None)) is not None:
+            require_on_disk(name, path)
     try:
         return rate_actions.ACTIONS[options.action](options)
     except (StudyError, RecordError) as error:

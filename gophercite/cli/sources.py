@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gophercite.cli.output import RefusedError, doing, note, shown
+from gophercite.cli.output import RefusedError, doing, note, require_on_disk, shown
 
 if TYPE_CHECKING:
     from gophercite.answering.pages import PageSource
@@ -123,6 +123,8 @@ def _engine(options: argparse.Namespace) -> "Iterator[WebEngine]":
     from gophercite.retrieval.apis import api_from_environment
     from gophercite.retrieval.web import WebEngine, WebSettings
 
+    if options.search_cache is not None:
+        require_on_disk("--search-cache", options.search_cache)
     api = api_from_environment(options.engine)
     with WebEngine(api, WebSettings(cache=options.search_cache)) as engine:
         yield engine

@@ -6,12 +6,12 @@ episodes is chosen by the first reward model (WebGPT, section 5, appendix I).
 """
 
 import dataclasses
-import pathlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 from jaxtyping import Float
 from scipy import special
 
@@ -19,6 +19,7 @@ from gophercite.evaluation import line_fields
 from gophercite.evaluation.best_of_n import best_of_n
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines, read_one
+from gophercite.storage.paths import storage_path
 
 CHOSEN_BY = "reward"
 VALIDATION, TRUTH = "validation_reward", "supported"
@@ -97,18 +98,20 @@ class BrowsedPolicy:
         return best_of_n(self.scores.get(CHOSEN_BY, judged), judged, sizes)
 
 
-def read_policy(name: str, folder: pathlib.Path) -> BrowsedPolicy:
+def read_policy(name: str, folder: epath.PathLike) -> BrowsedPolicy:
     """Reads the scores of a policy's episodes.
 
     Args:
       name: the policy's name.
-      folder: what launch/browse_questions.py wrote.
+      folder: what launch/browse_questions.py wrote, on a disk or in a bucket.
 
     Raises:
       FileNotFoundError: the folder has no results.
+      StorageError: its bucket can't be used.
       ValueError: the summary or a line of scores is not valid, which names the file and the field;
         or questions have different numbers of episodes.
     """
+    folder = storage_path(folder)
     summary = read_one(folder / "summary.json", _summary)
     path = folder / "scores.jsonl"
     rows: dict[str, list[dict[str, float | None]]] = {}

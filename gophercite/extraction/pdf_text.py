@@ -98,7 +98,8 @@ def _page_starts(texts: list[str], length: int) -> tuple[int, ...]:
 def _text(page: LTPage) -> str:
     """The page's text, with an empty line between blocks."""
     ordered = in_reading_order(with_tables(list(_blocks(page))))
-    return normalise_text("\n\n".join(block.text for block in ordered))
+    text = "\n\n".join(block.text for block in ordered)
+    return normalise_text(text.replace("\0", ""))  # which fonts for print alone give for a sign
 
 
 def _blocks(page: LTPage) -> Iterator[Block]:
@@ -120,7 +121,7 @@ def _title(content: bytes) -> str:
         for description in PDFDocument(PDFParser(io.BytesIO(content))).info:
             title = description.get("Title")
             if isinstance(title, bytes) and (text := decode_text(title).strip()):
-                return " ".join(text.split())
+                return " ".join(text.replace("\0", "").split())
     except Exception:  # a bad title is no reason to refuse the text
         return ""
     return ""

@@ -12,14 +12,16 @@ from typing import Any, Literal
 from gophercite.extraction.charset import decode
 
 # Increase this whenever the text of equal bytes changes; cached texts are then extracted again.
-EXTRACTION_VERSION = 6
+EXTRACTION_VERSION = 7
 
 TITLE_CHARACTERS = 300  # a title is part of every prompt and answer
 
 _LOOKED_AT = 1 << 16  # first characters that are examined to see whether it is text at all
+_HEADER = 128  # these are also examined by themselves: after them an archive may hold whole texts
 _MOST_CONTROLS = 0.05  # maximum share of control characters; random bytes have 0.11, texts almost 0
 _PDF_MARK = b"%PDF-"
 _LINE_END = re.compile(r"\r\n?|\n")
+_WIDE_TAG = re.compile(r"[\0\s]*(\0<|<\0)")  # in UTF-16 or UTF-32 that was read byte by byte
 _CONTROLS = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 
 Mode = Literal["article", "full", "browser", "browser-full"]
@@ -206,8 +208,9 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
     # Parsers are imported only for pages that need them: together they take a second to load.
     if kind == "html":
         page = decode(content, content_type, html=True)
+        start = page[:_LOOKED_AT]
         # Browsers, too, ignore zeros: UTF-16 that is not declared has one in each Latin letter.
-        if _is_binary(page[:_LOOKED_AT].replace("\0", "")):
+        if _is_binary(start.replace("\0", "") if _WIDE_TAG.match(start) else start):
             raise TextError("is not HTML: it has too many control characters")
         if mode in ("browser", "browser-full"):
             from gophercite.extraction import browser_html
@@ -236,12 +239,15 @@ def _read(kind: str, content: bytes, content_type: str, mode: Mode, budget: Budg
     text = decode(content, content_type)
     if _is_binary(text):
         raise TextError("is not text: it has too many control characters")
+    text = text.replace("\0", "")  # as in HTML: after one, FTS5's snippets lose text
     return PageText(_heading(text) if kind == "markdown" else "", text)
 
 
 def _is_binary(text: str) -> bool:
-    start = text[:_LOOKED_AT]
-    return len(_CONTROLS.findall(start)) > _MOST_CONTROLS * len(start)
+    return any(
+        len(_CONTROLS.findall(start)) > _MOST_CONTROLS * max(len(start), _HEADER)
+        for start in (text[:_HEADER], text[:_LOOKED_AT])
+    )
 
 
 def _heading(text: str) -> str:

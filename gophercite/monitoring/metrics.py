@@ -89,7 +89,7 @@ class MetricsWriter:
             or (line["step"] == step and (line["split"] in (TRAIN, PROFILE) or keep_evaluation))
         ]
         self._lines = [json.dumps(line) + "\n" for line in kept]
-        self._written = 0
+        self._written = self._size = 0  # of the lines, and in bytes, of what is in the file
         self._rewrite()
         # Event files for a bucket are written to a disk and copied entirely at each flush.
         self._events = None if self._local else tempfile.TemporaryDirectory(prefix="gophercite-")
@@ -135,11 +135,15 @@ class MetricsWriter:
                 upload(events, self._path.parent / events.name)
             self._rewrite()
             return
-        with _naming(self._path), open(self._path, "a", encoding="utf-8") as file:
-            file.writelines(self._lines[self._written :])
+        added = "".join(self._lines[self._written :]).encode()
+        with _naming(self._path), open(self._path, "ab") as file:
+            if file.tell() > self._size:  # what an earlier flush wrote before it failed
+                file.truncate(self._size)
+            file.write(added)
             file.flush()
             os.fsync(file.fileno())
         self._written = len(self._lines)
+        self._size += len(added)
 
     def close(self) -> None:
         """Flushes and closes."""
@@ -150,8 +154,9 @@ class MetricsWriter:
                 self._events.cleanup()
 
     def _rewrite(self) -> None:
-        write_file(self._path, "".join(self._lines))
-        self._written = len(self._lines)
+        content = "".join(self._lines).encode()
+        write_file(self._path, content)
+        self._written, self._size = len(self._lines), len(content)
 
 
 @contextlib.contextmanager

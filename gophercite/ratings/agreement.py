@@ -1,6 +1,6 @@
-"""Agreement of raters: percent, Cohen's kappa, Krippendorff's alpha, each with an interval.
+"""Agreement of raters: percent and Krippendorff's alpha, each with an interval.
 
-All three are ratios of sums over items, so the bootstrap is a matrix product: each item's terms are
+Both are ratios of sums over items, so the bootstrap is a matrix product: each item's terms are
 computed once, and each resample is a vector of how often each item counts.
 """
 
@@ -97,34 +97,6 @@ def krippendorff(
         return 1 - (totals.sum(1) - 1) * observed / expected
 
     return _with_interval(coincidences.reshape(len(rated), -1), alpha, seed)
-
-
-def cohen(pairs: Sequence[tuple[Label, Label]], seed: int = 0) -> Agreement | None:
-    """Returns Cohen's kappa of two raters: agreement beyond chance.
-
-    Args:
-      pairs: the two labels of each item that both have rated.
-      seed: seed of the bootstrap.
-
-    Returns:
-      Kappa; None if it is undefined, because there is no item or both always gave the same label.
-    """
-    if not pairs:
-        return None
-    kinds = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
-    place = {label: number for number, label in enumerate(kinds)}
-    confusion = np.zeros((len(pairs), len(kinds), len(kinds)))
-    for number, (one, other) in enumerate(pairs):
-        confusion[number, place[one], place[other]] = 1
-
-    def kappa(sums: Float[np.ndarray, "n pairs"]) -> Float[np.ndarray, " n"]:
-        both = sums.reshape(-1, len(kinds), len(kinds))
-        count = both.sum((1, 2))
-        observed = np.trace(both, axis1=1, axis2=2) / count
-        expected = (both.sum(1) * both.sum(2)).sum(1) / count**2
-        return (observed - expected) / (1 - expected)
-
-    return _with_interval(confusion.reshape(len(pairs), -1), kappa, seed)
 
 
 def interval(one: float, other: float) -> float:

@@ -26,7 +26,7 @@ _DETAILS = {
 }
 HEADINGS = _COLUMNS | _DETAILS
 # The fields of `citation_fields`.
-_CITATIONS = {
+CITATION_HEADINGS = {
     "citation recall %": "citation_recall",
     "citation precision %": "citation_precision",
 }
@@ -85,7 +85,7 @@ def details_table(
       systems: judgements by name.
       citations: for some systems, in the order of their answers; an answer without any counts as 0.
     """
-    measured = _CITATIONS if citations else {}
+    measured = CITATION_HEADINGS if citations else {}
     rows = []
     for name, judgements in systems.items():
         summary = summarise(judgements)

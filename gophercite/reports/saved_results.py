@@ -11,10 +11,13 @@ from gophercite.evaluation.curves import GOOD, SCORES, Line
 from gophercite.evaluation.differences import mean_difference
 from gophercite.evaluation.intervals import Estimate, estimate
 from gophercite.reports.figure_sections import SavedSystem
-from gophercite.reports.report import HEADINGS
+from gophercite.reports.report import CITATION_HEADINGS, HEADINGS
 from gophercite.reports.tables import Table
 from gophercite.storage.json_fields import JsonFields, RecordError
 from gophercite.storage.json_lines import read_json_lines, read_one
+
+_HEADINGS = HEADINGS | CITATION_HEADINGS  # fields of lines by the headings of their columns
+_SHARES = {*_HEADINGS.values(), *GOOD}  # numbers from 0 to 1 that figures and tables compute with
 
 
 class SavedResultsError(ValueError):
@@ -107,7 +110,7 @@ def _known_columns(answers: Mapping[str, Sequence[Line]]) -> dict[str, str]:
     """The fields that at least one answer has, by their headings."""
     return {
         heading: field
-        for heading, field in HEADINGS.items()
+        for heading, field in _HEADINGS.items()
         if any(line.get(field) is not None for lines in answers.values() for line in lines)
     }
 
@@ -128,9 +131,6 @@ def preference_by_score(
             return None
         points.append(0.5 * (1 + (other[score] > one[score]) - (other[score] < one[score])))
     return estimate(points) if points else None
-
-
-_SHARES = {*HEADINGS.values(), *GOOD}  # numbers from 0 to 1 that figures and tables compute with
 
 
 def _lines(path: epath.Path, *, each_once: bool = False) -> list[dict[str, Any]]:

@@ -34,4 +34,4 @@ def refuse_overwriting(
 def _place(path: epath.PathLike) -> pathlib.PurePath:
     if is_remote(path):
         return pathlib.PurePosixPath(os.fspath(path))
-    return pathlib.Path(path).resolve()
+    return pathlib.Path(os.path.realpath(path))  # `resolve` fails on a link to itself

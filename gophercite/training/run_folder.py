@@ -18,7 +18,7 @@ from gophercite.model_folders.checkpoint_files import name_leaves
 from gophercite.model_folders.folder import ModelFolderError, read_description
 from gophercite.models.parameters import Params
 from gophercite.monitoring.metrics import TRAIN, read_metrics
-from gophercite.storage import is_remote, write_file
+from gophercite.storage import write_file
 
 CURVES = "curves.png"
 _PACKAGES = (
@@ -40,13 +40,12 @@ def refuse_model_folder(folder: epath.PathLike) -> None:
     """Refuses a run in a model's folder, whose `model.json` it would overwrite.
 
     Args:
-      folder: the run's folder; one in a bucket is not looked at.
+      folder: the run's folder, on a disk or in a bucket.
 
     Raises:
       ValueError: it holds a model.
+      StorageError: its bucket can't be used.
     """
-    if is_remote(folder):
-        return
     try:
         description = read_description(folder)
     except ModelFolderError:  # usually because there is nothing

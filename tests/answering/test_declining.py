@@ -20,10 +20,12 @@ from gophercite.answering.declining import (
     settings_among,
     with_track_record,
 )
+from gophercite.answering.loading import load_answerer
 from gophercite.answering.settings import AnsweringSettings
 from gophercite.decoding.abstention import Promise, TooFewLabelsError
 from gophercite.documents import Document
 from gophercite.evidence import Evidence
+from gophercite.model_folders.description import model_digest
 from gophercite.model_folders.folder import load_model
 from gophercite.records.answers import (
     Answer,
@@ -168,9 +170,39 @@ def test_it_is_for_the_same_way_of_answering_alone() -> None:
         by_consensus.require_same(Answerer(load_model(MODEL), alone, "tiny"), pages=7)
 
 
+def test_it_is_for_the_same_parameters_alone() -> None:
+    """Provenance can't tell a run from the same run with another seed."""
+    loaded = load_answerer(MODEL)
+    settings = answering_settings(loaded, 5)
+    here = Calibration(loaded.name, None, loaded.scored_by, "score", settings, (), ())
+    here.require_same(loaded, pages=5)
+    name = "parameters_sha256"
+    assert settings[name] == model_digest(MODEL)
+    other = dataclasses.replace(here, settings=settings | {name: "0" * 64})
+    with pytest.raises(ValueError, match=f"{name} = '0000"):
+        other.require_same(loaded, pages=5)
+    # Neither calibrations of earlier versions nor models in memory tell it.
+    earlier = {key: value for key, value in settings.items() if not key.endswith("sha256")}
+    dataclasses.replace(here, settings=earlier).require_same(loaded, pages=5)
+    other.require_same(Answerer(load_model(MODEL), None, loaded.name), pages=5)
+
+
+def test_the_one_in_a_model_s_folder_is_of_that_model(tmp_path: pathlib.Path) -> None:
+    """Adapters are merged on each machine, which rounds in its own way."""
+    loaded = load_answerer(MODEL)
+    settings = answering_settings(loaded, 5) | {"parameters_sha256": "0" * 64}
+    made = Calibration("elsewhere", None, loaded.scored_by, "score", settings, (), ())
+    (tmp_path / "calibration.json").write_text(json.dumps(calibration_to_json(made)))
+    found = own_calibration(tmp_path, loaded.name)
+    assert found is not None
+    found.require_same(loaded, pages=5)
+
+
 def test_settings_are_found_among_those_of_a_run() -> None:
     settings = answering_settings(answerer(), 5)
     assert settings_among({"seed": 0, **settings}) == settings
+    digests = {"parameters_sha256": "0" * 64, "reward_model_sha256": None}
+    assert settings_among({"index_sha256": None, **digests, **settings}) == settings | digests
     with pytest.raises(ValueError, match="which samples, pages"):
         settings_among({name: settings[name] for name in settings.keys() - {"samples", "pages"}})
 

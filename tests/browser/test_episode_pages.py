@@ -248,7 +248,7 @@ def test_the_command_lists_episodes_and_writes_their_pages(
     assert main(["episodes", str(file), "--limit", "3"]) == 0
     assert not capsys.readouterr().err
     assert main(["episodes", str(file), "--out", "gs://bucket/pages"]) == 1
-    assert "--out gs://bucket/pages: must be a folder on a disk" in capsys.readouterr().err
+    assert "--out gs://bucket/pages: must be on a disk" in capsys.readouterr().err
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"id": 3}\n')
     assert main(["episodes", str(file), str(bad)]) == 1

@@ -137,6 +137,13 @@ REFUSED: list[tuple[list[str], str]] = [
     (["renew", "gs://b/m"], "gs://b/m: only folders on a disk are renewed"),
     (["export-weights", "{bad}/no_json", "{bad}/out"], "no_json"),
     (["export-weights", str(MODEL), "{bad}/folder"], "folder"),
+    (["export-weights", str(MODEL), "gs://b/x"], "gs://b/x: must be on a disk"),
+    (["search", "bees", "--engine", "searxng", "--search-cache", "gs://b/x"],
+     "--search-cache gs://b/x: must be on a disk"),
+    (["rate", "new", "gs://b/x", "{bad}/empty.jsonl"], "gs://b/x: must be on a disk"),
+    (["rate", "backup", "nowhere", "gs://b/x"], "gs://b/x: must be on a disk"),
+    (["rate", "export", "nowhere", "nq", "dpo", "gs://b/x"], "gs://b/x: must be on a disk"),
+    (["rate", "view", "gs://b/x", "{bad}/empty.jsonl"], "gs://b/x: must be on a disk"),
 ]  # fmt: skip
 
 

@@ -66,6 +66,8 @@ def test_turning_twice_changes_nothing():
     turned = turn(one)
     assert turned.responses == one.responses[::-1]
     assert turned.preferred == 1 - one.preferred
+    assert set(one.supported_and_plausible) == {True, False}  # so that their order can be wrong
+    assert turned.supported_and_plausible == one.supported_and_plausible[::-1]
 
 
 def test_the_sample_world_s_comparisons_are_true():

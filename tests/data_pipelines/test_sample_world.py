@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import pathlib
 import re
 
 import pytest
@@ -204,3 +205,11 @@ def test_the_command_refuses_what_it_cannot_write(
     with pytest.raises(SystemExit):
         command.main()
     assert message in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert command.main(["--out", str(tmp_path / "file"), "--questions", "1"]) == 1
+    assert capsys.readouterr().err == f"sample_world: {tmp_path / 'file'}: file exists\n"

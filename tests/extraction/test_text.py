@@ -1,10 +1,14 @@
 """Bytes to characters to text: character sets, HTML, PDF, plain text."""
 
 import codecs
+import contextlib
 import encodings.aliases
 import gzip
 import io
+import pathlib
 import random
+import sqlite3
+import tarfile
 import time
 import zipfile
 import zlib
@@ -254,11 +258,27 @@ def test_content_decides_where_the_server_does_not(content_type: str) -> None:
 NOISE = random.Random(0).randbytes(3000)
 
 
-def archive() -> bytes:
+def archive(method: int) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(file, "w", method) as made:
         made.writestr("page.html", HTML + NOISE.hex())
     return file.getvalue()
+
+
+def tape_archive() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as made:
+        entry = tarfile.TarInfo("page.html")
+        entry.size = len(HTML.encode())
+        made.addfile(entry, io.BytesIO(HTML.encode()))
+    return file.getvalue()
+
+
+def database(path: pathlib.Path) -> bytes:
+    with contextlib.closing(sqlite3.connect(path)) as made, made:
+        made.execute("CREATE TABLE pages (page TEXT)")
+        made.executemany("INSERT INTO pages VALUES (?)", [(HTML,)] * 20)
+    return path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +287,7 @@ def archive() -> bytes:
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x20" + zlib.compress(NOISE),
         bytes.fromhex("47494638396101000100800000ffffff00000021f90401000000002c00000000010001")
         + bytes.fromhex("000002024401003b"),  # the pixel that counts visitors
-        archive(),
+        archive(zipfile.ZIP_DEFLATED),
         gzip.compress(HTML.encode(), mtime=0),
         NOISE,
     ],
@@ -282,11 +302,21 @@ def test_what_is_called_html_but_is_binary_is_refused(content: bytes, content_ty
         page_text(content, "application/xhtml+xml", mode="browser")
 
 
+def test_a_binary_file_that_stores_pages_as_they_are_is_refused(tmp_path: pathlib.Path) -> None:
+    """Nearly all of it is text."""
+    stored = archive(zipfile.ZIP_STORED)
+    for content in (stored, tape_archive(), database(tmp_path / "pages.sqlite")):
+        with pytest.raises(TextError, match="is not HTML: it has too many control characters"):
+            page_text(content, "text/html")
+        with pytest.raises(TextError, match="is not text: it has too many control characters"):
+            page_text(content, "text/plain")
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "cp1252"])
 @pytest.mark.parametrize("mode", ["article", "full", "browser"])
 def test_html_of_any_character_set_is_no_binary(encoding: str, mode: str) -> None:
     """Even if nothing says which: without zeros, UTF-16 is Latin-1."""
-    page = "<!doctype html><title>T</title><body><p>The café was built in 1874."
+    page = "\n<!doctype html><title>T</title><body><p>The café was built in 1874."
     found = page_text(page.encode(encoding), "text/html", mode=mode)  # type: ignore[arg-type]
     assert found.text == "The café was built in 1874."
 
@@ -303,6 +333,18 @@ def test_a_pdf_of_any_type_is_read_as_one(content_type: str) -> None:
     """Its own text is what a reader sees of it; its bytes were quoted."""
     content = pdf(words_at("A windmill turns."), title="Mills")
     assert page_text(content, content_type) == page_text(content, "application/pdf")
+
+
+def test_no_text_holds_zeros() -> None:
+    """No reader sees them, and after one a search engine's snippet lacks the rest of the gap."""
+    assert page_text(b"The mill\0 burned.", "text/plain") == PageText("", "The mill burned.")
+    table = b"begincmap 1 beginbfchar <23> <0000> endbfchar endcmap"  # of fonts for print alone
+    content = pdf(words_at("The mill# burned."), title="Mills\0").replace(b"/Font /Subtype",
+        b"/Font /ToUnicode 9 0 R /Subtype").replace(b"xref\n",
+        b"9 0 obj\n<< /Length %d >>\nstream\n%s\nendstream\nendobj\nxref\n" % (len(table), table),
+        1)  # fmt: skip
+    page = page_text(content, "application/pdf")
+    assert (page.title, page.text) == ("Mills", "The mill burned.")
 
 
 def test_endless_title_is_cut() -> None:

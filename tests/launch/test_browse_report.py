@@ -13,7 +13,7 @@ from google_storage import BUCKET, google_storage
 from PIL import Image
 from test_compare import Tags
 
-from data_pipelines.sample_world.vocabulary import bundled_vocabulary
+from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from gophercite import records
 from gophercite.evaluation.browsed_results import (
     Interval,
@@ -181,10 +181,18 @@ def test_all_figures_are_in_one_report(
     assert "people, over its single answer | best of 4 | 50.0" in plain
 
 
-def test_a_report_in_a_bucket_is_there(tmp_path: pathlib.Path) -> None:
-    bc = episodes(tmp_path / "bc", BC)
+def test_episodes_are_read_from_a_bucket_and_reported_there(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    episodes(tmp_path / "bc", BC)
+    policy = f"{BUCKET}/answers/bc"
+    arguments = [f"bc={policy}", "--demonstrations", f"0.5={policy}"]
     with google_storage() as storage:
-        assert browse_report.main([f"bc={bc}", "--output", f"{BUCKET}/reports/one"]) == 0
+        assert browse_report.main([*arguments, "--output", f"{BUCKET}/reports/one"]) == 1
+        said = f"browse_report: {policy}/summary.json: there is no such file"
+        assert said in capsys.readouterr().err
+        storage.upload(tmp_path / "bc", "answers/bc")
+        assert browse_report.main([*arguments, "--output", f"{BUCKET}/reports/one"]) == 0
         assert {"reports/one.md", "reports/one.html"} <= storage.names()
 
 
@@ -211,7 +219,11 @@ def test_what_cannot_be_reported_is_one_line(
         ([f"a={tmp_path / 'absent'}"], "absent"),
         ([f"a={uneven}"], "scores.jsonl: questions have from 1 to 2 episodes"),
         ([f"a={broken}"], "scores.jsonl:1: field 'question_id': is missing"),
-        (["--comparisons", f"1={tmp_path / 'rm'}"], "no accuracy on held-out comparisons"),
+        (["--comparisons", f"1={tmp_path / 'rm'}"], f"{tmp_path / 'rm'}: not a model folder"),
+        (
+            ["--comparisons", f"1={VOCABULARY_FOLDER.parent}"],
+            "its metrics have no accuracy on held-out comparisons",
+        ),
         (
             [f"a={bc}", "--people-best-of", f"4={tmp_path / 'empty.jsonl'}"],
             "none of its comparisons was decided",

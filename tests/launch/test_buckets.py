@@ -90,6 +90,18 @@ def test_the_paper_s_runs_read_all_their_files_from_a_bucket(storage: Storage, n
         assert next(iter(each.one_pass()))
 
 
+def test_a_run_does_not_overwrite_a_model_in_a_bucket(
+    storage: Storage, cache: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = storage.read("models/start/model.json")
+    model = {"MODEL_DIR": f"'{BUCKET}/models/start'", "train.total_steps": "1"}
+    bindings = SMALL | FILES["sft_gopher_280b"] | model
+    flags = [f"--gin.{name}={value}" for name, value in bindings.items()]
+    assert train.main(["--gin_file=gin_configs/sft_gopher_280b.gin", cache, *flags]) == 1
+    assert "models/start': this folder holds a model, which the run" in capsys.readouterr().err
+    assert storage.read("models/start/model.json") == before
+
+
 def test_a_run_in_a_bucket_goes_on_and_ends_in_a_model(storage: Storage, cache: str) -> None:
     settings = SMALL | FILES["sft_gopher_280b"] | {"MODEL_DIR": f"'{BUCKET}/runs/sft'"}
     settings |= {"train.early_stopping": "None"}  # so few steps may teach it nothing

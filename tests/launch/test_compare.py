@@ -1,15 +1,19 @@
 """The command that puts results side by side: from result files, ratings and comparisons."""
 
+import dataclasses
 import html.parser
 import json
 import pathlib
 
 import compare
 import pytest
+from google_storage import BUCKET, google_storage
 
 from gophercite import records
 from gophercite.documents import Document
 from gophercite.evaluation.answers import JudgedSample
+from gophercite.evaluation.citations import CitationQuality
+from gophercite.evaluation.intervals import estimate
 from gophercite.evaluation.metrics import judge
 from gophercite.records import Comparison, Question, RatedAnswer, Span
 from gophercite.reports.results import Outcome, Results
@@ -149,6 +153,39 @@ def test_what_is_wrong_is_said_in_one_line(
     assert said in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_people_s_labels_may_be_in_a_bucket(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with google_storage():
+        path = f"{BUCKET}/compared.jsonl"
+        records.write(path, [Comparison("c", "When?", "test", ("a", "b"), 1.0)])
+        arguments = ["--preferences", f"b over a={path}", "--output", str(tmp_path / "out")]
+        assert compare.main(arguments) == 0
+    assert "| b over a  | 1 " in capsys.readouterr().out
+
+
+def test_recall_and_precision_of_citations_are_compared(
+    saved: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the systems whose evaluation measured them; without any there are no such columns."""
+    assert compare.main([*saved, "--output", str(tmp_path / "compared")]) == 0
+    assert "citation recall" not in capsys.readouterr().out
+    for name, recall in (("sft", 0.0), ("rl", 1.0)):
+        found = results([1.0, 2.0], 10, right=1)
+        quality = [CitationQuality(recall, 0.5), CitationQuality(recall, 0.0)]
+        dataclasses.replace(found, citations=quality).write(tmp_path / name)
+    results([1.0, 2.0], 10, right=1).write(tmp_path / "old")
+    systems = [*saved, f"old={tmp_path / 'old'}"]
+    assert compare.main([*systems, "--output", str(tmp_path / "compared")]) == 0
+    printed = capsys.readouterr().out
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in printed.splitlines()]
+    rows = {row[0]: row[-2:] for row in cells if row}
+    assert rows["system"] == ["citation recall %", "citation precision %"]
+    assert rows["RL"] == [str(estimate([1.0, 1.0])), str(estimate([0.5, 0.0]))]
+    assert rows["RL minus SFT"][0].startswith("+100.0")
+    assert rows["old"] == rows["old minus SFT"] == ["–", "–"]
+
+
 def test_a_line_that_is_no_result_is_named(
     saved: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +202,7 @@ def test_a_line_that_is_no_result_is_named(
         (last | {"supported": "yes"}, "field 'supported': expected a number or null"),
         (last | {"supported": -1}, "field 'supported': expected a number from 0 to 1, got -1"),
         (last | {"claim_f1": 5}, "field 'claim_f1': expected a number from 0 to 1, got 5"),
+        (last | {"citation_recall": 1.5}, "field 'citation_recall': expected a number from 0 to 1"),
         (last | {"claim_f1": [1]}, "field 'claim_f1': expected a number or null"),
         (last | {"faults": "verbatim"}, "field 'faults': expected a list"),
         (last | {"faults": [[]]}, "field 'faults[0]': expected some text"),

@@ -134,6 +134,22 @@ def test_from_episodes_to_an_extractor_and_its_score(
     assert "| untrained | 3 | 0.0 (" in printed
 
 
+def test_episodes_of_other_questions_are_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every question would be answered without a page, and earlier answers would be lost."""
+    asked, browsed = tmp_path / "questions.jsonl", tmp_path / "episodes.jsonl"
+    records.write(asked, [Question("q", "Who?", "test", (), ("Tom",))])
+    browsed.write_text("")
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine")
+    command = ["--model", str(tmp_path), "--questions", str(asked), "--output", str(out)]
+    assert extract_answers.main([*command, "--episodes", str(browsed)]) == 1
+    said = f"{browsed}: no question of {asked} is answered there"
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert out.read_text() == "mine"
+
+
 def test_all_files_may_be_in_a_bucket(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

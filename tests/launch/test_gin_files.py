@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import gin
 import gin_files
 import pytest
 import setting_checks
@@ -105,3 +106,27 @@ def test_of_several_places_the_one_that_counts_is_named(tmp_path: pathlib.Path) 
     assert where_set("TRAIN_STEPS", files, {}) == f"TRAIN_STEPS in {second}:3"
     assert where_set("train.seed", files, {}) == "train.seed in gin_configs/supervised.gin:28"
     assert where_set("TRAIN_STEPS", files, {"TRAIN_STEPS": "2"}) == "--gin.TRAIN_STEPS"
+
+
+def test_files_may_import_modules_of_one_s_own(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What these register is there afterwards, as Python imports a module only once."""
+    module = "import gin\n@gin.configurable\ndef own_rate(scale=1.0):\n    return scale\n"
+    module += "gin.constant('own.SCALE', 7)\n"
+    module += "from gophercite.text.counting import counted\n"  # and more of the library
+    module += "gin.external_configurable(counted)\n"
+    (tmp_path / "own_rates.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own.gin"
+    text = f"import own_rates\n{SFT}own_rate.scale = %own.SCALE\n"
+    file.write_text(f"{text}SupervisedLearner.schedule = @own_rate()\n")
+    for _ in range(2):
+        setting_checks.check([str(file)], GIVEN)
+    gin.parse_config("own_rate.scale = %own.SCALE")
+    assert gin.get_configurable("own_rate")() == 7
+    assert gin.get_configurable("counted")(2, "page") == "2 pages"
+    file.write_text(f"{text}Run.settings = 3\n")
+    assert refusal(file).startswith(f"Run.settings in {file}:4 = 3: must be @…() that yields Train")
+    file.write_text(f"{text}own_rate.scal = 3\n")
+    assert "own_rate has no parameter 'scal'; did you mean own_rate.scale?" in refusal(file)

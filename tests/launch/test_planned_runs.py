@@ -117,7 +117,7 @@ def test_reinforcement_learning_does_what_it_must() -> None:
     assert plan.host_operations == 0
 
 
-def test_updates_of_ppo_do_what_they_must() -> None:
+def load_ppo(**bindings: str) -> None:
     sizes = {
         "Rollout.environments": "4", "Rollout.steps": "3", "Rollout.chunk": "8",
         "BrowsingSettings.prompt_tokens": "24", "SamplingSettings.max_tokens": "8",
@@ -128,14 +128,32 @@ def test_updates_of_ppo_do_what_they_must() -> None:
     }  # fmt: skip
     unused = ("A2C", "LENGTH", "linear_warmup")
     tiny = {name: value for name, value in SMALL.items() if not name.startswith(unused)}
-    load("ppo", **{**tiny, **sizes, "Transformer.config": "@TransformerConfig()"})
+    load("ppo", **{**tiny, **sizes, "Transformer.config": "@TransformerConfig()", **bindings})
     gin.bind_parameter("TransformerConfig.vocab_size", 512)
+
+
+def test_updates_of_ppo_do_what_they_must() -> None:
+    load_ppo()
     slice_ = topology("cpu-4")
     plan = plan_step(planned_runs.planned_run(slice_).step, slice_)
     assert plan.fits
     assert plan.needed_flops is not None
     # Attention over a whole row, of which analysis counts the causal half.
     assert 0.8 < plan.flops / plan.needed_flops < 1.6
+
+
+def test_updates_of_ppo_are_of_the_runs_own_collector_and_learner() -> None:
+    """Whichever scopes set their parts."""
+    sizes: list[int] = []
+    for given in (
+        {"Rollout.chunk": "12", "VOCABULARY_SIZE": "256", "BrowsingSettings.constrained": "True"},
+        {"Run.collector": "@own/browsing_collector()", "own/Rollout.chunk": "12",
+         "own/BrowsingSettings.constrained": "True",
+         "Run.learner": "@own/PPOLearner()", "own/PPOLearner.vocabulary_size": "256"},
+    ):  # fmt: skip
+        load_ppo(**given)
+        sizes.append(planned_runs.planned_run(topology("cpu-4")).step.batch)
+    assert sizes[0] == sizes[1]
 
 
 def planned_sampling(**asked: object) -> Plan:
@@ -233,6 +251,29 @@ def test_a_plan_has_the_batch_of_the_runs_own_input() -> None:
     load("sft_sample_world", **tiny, **{"Run.learner": "3"})
     with pytest.raises(ValueError, match=r"^Run\.learner = 3: must be a part"):
         planned_runs.planned_run(slice_)
+
+
+def test_a_plan_has_the_samples_and_rewards_of_the_runs_own_learner() -> None:
+    """Whichever scope sets them: that of the part, or of the learner that it is in."""
+    slice_ = topology("cpu-4")
+
+    def needed(**given: str) -> float | None:
+        load("a2c_sample_world", **SMALL, **given)
+        return planned_runs.planned_run(slice_).step.needed_flops
+
+    one, three = needed(), needed(**{"rollout_plan.samples_per_prompt": "3"})
+    assert three != one
+    ways: list[dict[str, str]] = [
+        {"A2CLearner.plan": "@many/rollout_plan()", "many/rollout_plan.samples_per_prompt": "3",
+         "rollout_plan.samples_per_prompt": "2"},
+        {"Run.learner": "@many/A2CLearner()", "many/rollout_plan.samples_per_prompt": "3",
+         "many/A2CLearner.plan": "%PLAN", "PLAN": "@rollout_plan()"},
+    ]  # fmt: skip
+    for given in ways:
+        assert needed(**given) == three
+    strict = {"A2CLearner.rewards": "@strict/rewards()", "strict/rewards.syntax_penalty": "-1"}
+    with pytest.raises(ValueError, match=r"rewards\.syntax_penalty = -1"):
+        needed(**strict)
 
 
 def test_a_plan_needs_no_gradients_of_frozen_layers_and_a_reward_model_no_logits() -> None:

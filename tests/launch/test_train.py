@@ -336,13 +336,28 @@ def test_a_metric_that_evaluations_don_t_report_is_answered_in_one_line(tmp_path
     )
 
 
-def test_a_run_does_not_overwrite_a_model(tmp_path):
+def test_a_run_does_not_overwrite_a_model(tmp_path, cache, capsys):
     """`MODEL_DIR` is a name that one may take for the folder of the model to start from."""
     shutil.copytree(VOCABULARY_FOLDER.parent, tmp_path / "model")
-    folder = str(tmp_path / "model")
-    gin_files.load([PRETRAIN], {**TINY, "MODEL_DIR": folder, "INITIAL_CHECKPOINT": "None"})
-    with gin_files.one_line(), pytest.raises(ValueError, match="this folder holds a model, which "):
-        configuration.build()
+    before = (tmp_path / "model" / "model.json").read_bytes()
+    flags = arguments(PRETRAIN, **TINY, MODEL_DIR=str(tmp_path / "model"))
+    assert train.main([*flags, cache]) == 1
+    assert "model': this folder holds a model, which the run would" in capsys.readouterr().err
+    assert (tmp_path / "model" / "model.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", "include 'gin_configs/models/small.gin'\n"])
+def test_a_gin_file_that_describes_no_run_is_named_so(tmp_path, cache, capsys, text):
+    (tmp_path / "own.gin").write_text(text)
+    assert train.main([f"--gin_file={tmp_path / 'own.gin'}", cache]) == 1
+    said = "train: nothing sets Run.settings (nor transformer, learner, initialisation, "
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_part_without_what_it_needs_is_named_as_one_types_it():
+    with pytest.raises(gin_files.ConfigurationError) as refused, gin_files.one_line():
+        gin.get_configurable("train")()
+    assert str(refused.value).startswith("nothing sets train.model_dir")
 
 
 def test_a_bucket_that_does_not_answer_may_do_so_later():

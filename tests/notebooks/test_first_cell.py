@@ -133,6 +133,15 @@ def test_a_source_that_is_not_there_stops_it(
     assert said in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_failed_clone_leaves_no_folder(
+    notebook: pathlib.Path, python: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    done = run(python, first_cell(notebook, "file:///nowhere/gophercite"), tmp_path)
+    assert "could not be cloned" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
 SHOW = "\nimport gophercite\nprint(gophercite.__version__, gophercite.__file__)"
 
 

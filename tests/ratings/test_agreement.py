@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nltk.metrics.agreement import AnnotationTask
 from nltk.metrics.distance import interval_distance
 
-from gophercite.ratings.agreement import Agreement, cohen, interval, krippendorff, percent
+from gophercite.ratings.agreement import Agreement, interval, krippendorff, percent
 
 TABLES = st.lists(st.lists(st.sampled_from("abc"), min_size=2, max_size=5), min_size=1, max_size=12)
 
@@ -44,15 +44,6 @@ def test_alpha_of_numbers_is_nltks(items: list[list[int]]) -> None:
     assert value(krippendorff(items, interval)) == pytest.approx(expected, abs=1e-9)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=20))
-def test_kappa_is_nltks(pairs: list[tuple[str, str]]) -> None:
-    if len({label for pair in pairs for label in pair}) == 1:
-        assert cohen(pairs) is None
-        return
-    expected = task([list(pair) for pair in pairs]).kappa()
-    assert value(cohen(pairs)) == pytest.approx(expected, abs=1e-9)
-
-
 def test_alpha_of_krippendorffs_own_example() -> None:
     """Content Analysis, table 11.1 with gaps: nominal 0.743, interval 0.849."""
     coders = [
@@ -75,7 +66,6 @@ def test_percent_by_hand() -> None:
     assert percent(items).items == 4  # type: ignore[union-attr]
     assert percent([["a"], []]) is None
     assert krippendorff([]) is None
-    assert cohen([]) is None
 
 
 def test_intervals_hold_the_truth_nine_times_in_ten() -> None:

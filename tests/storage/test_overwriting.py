@@ -46,3 +46,12 @@ def test_commands_refuse_it_before_they_read(
     assert main([str(file) if each == "FILE" else each for each in arguments]) == 1
     assert f"{file} would overwrite {file}, which is an input" in capsys.readouterr().err
     assert file.read_text() == "kept"
+
+
+def test_a_link_to_itself_is_no_input(tmp_path: pathlib.Path) -> None:
+    """Whoever opens it says what is wrong with it."""
+    (tmp_path / "loop").symlink_to("loop")
+    refuse_overwriting([tmp_path / "loop", tmp_path / "out"], [tmp_path / "in"])
+    refuse_overwriting([tmp_path / "out"], [tmp_path / "loop"])
+    with pytest.raises(ValueError, match="loop would overwrite"):
+        refuse_overwriting([tmp_path / "loop"], [tmp_path / "loop"])

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -198,6 +199,25 @@ def test_a_full_disk_ends_a_run_with_the_name_of_what_could_not_be_written(tmp_p
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout == f"{tmp_path} File too large\n", done.stderr
+
+
+def test_metrics_that_could_be_written_only_in_part_are_there_once(tmp_path):
+    """No line twice, and none in pieces, once there is room."""
+    path, limits = tmp_path / "metrics.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer = MetricsWriter(tmp_path, 0)
+    for step in range(3):
+        writer.write(step, "train", {})
+        writer.write(step, "held_out_" + "x" * 5000, {})  # TensorBoard gets no part of it
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, limits[1]))
+        with pytest.raises(OSError, match="File too large"):
+            writer.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.stat().st_size > 10_000  # two steps whole, and a third in part
+    writer.write(3, "train", {})
+    writer.close()
+    assert [json.loads(line)["step"] for line in path.open()] == [0, 0, 1, 1, 2, 2, 3]
 
 
 def test_a_report_shows_the_newest_answers_and_no_copies(tmp_path):
