@@ -108,10 +108,9 @@ def sample(
       least_samples: minimum number of samples per prompt that the arrays have room for, for the
         same reason.
       branches: numbers of branches that the model reads at a time, rising, the last of them the
-        maximum number of samples per prompt (`branches.run`). The prompts' samples are then drawn
-        one prompt after another. Empty to read each row by itself. When None, those of
-        `branches.usual_sizes` on a single CPU device, and none elsewhere or where
-        `rows_per_prompt` is smaller than the number of samples.
+        maximum number of samples per prompt (`branches.run`); all prompts are then in flight. Empty
+        to read each row by itself. When None, those of `branches.usual_sizes` for one prompt on a
+        single CPU device that has all its samples in flight, and none otherwise.
       coming: waits for the parameters and returns them; they must be on this process's devices.
         `params` then holds their shapes, dtypes and shardings (`jax.ShapeDtypeStruct`), and the
         program is compiled from these while the parameters are loaded.
@@ -161,30 +160,30 @@ def sample(
         other_eos_ids=tuple(other_eos_ids),
         slots=min(at_a_time, len(prompts)),
     )
-    inputs = _Inputs(tokens, lengths, keys, quotes, fault_tables, counts)
-    batches = [inputs]
     if branches is None:
-        branches = usual_sizes(most) if rows >= most and on_one_cpu(params) else ()
+        one = len(prompts) == 1 and rows >= most and on_one_cpu(params)
+        branches = usual_sizes(most) if one else ()
     if branches:
-        plan = dataclasses.replace(plan, slots=1, branches=tuple(branches))
-        batches = [inputs.of_prompt(int(place)) for place in np.flatnonzero(counts)]
-        counts = counts[counts > 0]
+        plan = dataclasses.replace(plan, slots=None, branches=tuple(branches))
     mesh = shared_mesh(params)
-    batches = [on_all(mesh, batch) for batch in batches]
+    inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
     if coming is None:
-        program = kept_programs.ready(plan, params, *batches[0])
+        program = kept_programs.ready(plan, params, *inputs)
     else:
-        program = kept_programs.compiled(plan, params, *batches[0])
+        program = kept_programs.compiled(plan, params, *inputs)
         params = coming()
-    decoded = [on_host(mesh, program(params, *batch)) for batch in batches]
+    decoded = program(params, *inputs)
+    by_sample = (
+        decoded.tokens,
+        decoded.lengths,
+        decoded.log_probs,
+        decoded.constrained_log_probs,
+        decoded.faults,
+    )
     drawn = np.arange(most) < counts[:, None]
-
-    def flat(name: str) -> np.ndarray | None:
-        parts = [getattr(batch, name) for batch in decoded]
-        return None if parts[0] is None else np.concatenate(parts)[drawn]
-
-    passes = sum(int(batch.passes) for batch in decoded)
-    samples = Samples(*map(flat, Samples._fields[:-1]), passes)  # type: ignore[arg-type, call-arg]
+    on_hosts, passes = on_host(mesh, (by_sample, decoded.passes))
+    flat = [part[drawn] if part is not None else None for part in on_hosts]
+    samples = Samples(*flat, int(passes))  # type: ignore[arg-type, call-arg]
     try:
         require_numbers(transformer, samples.log_probs, samples.constrained_log_probs)
     except NotNumbersError:
@@ -192,28 +191,6 @@ def sample(
             _require_room(quotes, settings.max_tokens)
         raise
     return samples
-
-
-class _Inputs(NamedTuple):
-    """The arguments of `decode` after the parameters."""
-
-    tokens: Int[np.ndarray, "prompts length"]
-    lengths: Int[np.ndarray, " prompts"]
-    keys: Key[Array, " prompts"]
-    quotes: QuoteTables | None
-    fault_tables: FaultTables | None
-    counts: Int[np.ndarray, " prompts"]
-
-    def of_prompt(self, place: int) -> "_Inputs":
-        """The arguments for one of the prompts."""
-        one = slice(place, place + 1)
-        quotes, faults = self.quotes, self.fault_tables
-        if quotes is not None and quotes.first.ndim:
-            quotes = quotes._replace(first=quotes.first[one])
-        if faults is not None:
-            faults = faults._replace(titles=faults.titles[one], everything=faults.everything[one])
-        rows = (self.tokens[one], self.lengths[one], self.keys[one])
-        return _Inputs(*rows, quotes, faults, self.counts[one])
 
 
 def on_one_cpu(params: Params) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 
 import jax
@@ -92,22 +93,19 @@ def assert_same(found: Samples, wanted: Samples) -> None:
             np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=2e-5)
 
 
-def branches_by_step(samples: Samples) -> list[list[int]]:
-    """The number of different beginnings of a prompt's unfinished samples, after each token."""
-    numbers = []
-    for end, count in zip(np.cumsum(COUNTS), COUNTS, strict=True):
-        rows = [
-            tokens[:length].tolist()
-            for tokens, length in zip(samples.tokens, samples.lengths, strict=True)
-        ][end - count : end]
-        longest = max(map(len, rows), default=0)
-        begun = [{tuple(row[:step]) for row in rows if len(row) > step} for step in range(longest)]
-        numbers.append([len(each) for each in begun[1:]])
-    return numbers
+def branches_by_step(samples: Samples) -> list[int]:
+    """How many beginnings the unfinished samples of a prompt have, at most, after each token."""
+    rows = [
+        tuple(tokens[:length].tolist())
+        for tokens, length in zip(samples.tokens, samples.lengths, strict=True)
+    ]
+    of_prompts = np.split(np.arange(len(rows)), np.cumsum(COUNTS)[:-1])
 
+    def begun(prompt: np.ndarray, step: int) -> int:
+        return len({rows[i][:step] for i in prompt if len(rows[i]) > step})
 
-def most_branches(samples: Samples) -> int:
-    return max(number for of_prompt in branches_by_step(samples) for number in of_prompt)
+    steps = range(1, max(map(len, rows)))
+    return [max(begun(prompt, step) for prompt in of_prompts) for step in steps]
 
 
 def room(needed: int, sizes: Sequence[int]) -> int:
@@ -116,14 +114,8 @@ def room(needed: int, sizes: Sequence[int]) -> int:
 
 def passes(samples: Samples, sizes: Sequence[int]) -> int:
     """One for each token, and one more for each step that first had too little room."""
-    total = 0
-    for numbers in branches_by_step(samples):
-        before = 1
-        for needed in numbers:
-            total += 1 + (room(before, sizes) < needed)
-            before = needed
-        total += bool(numbers)  # the last token ends the last samples
-    return total
+    needed = [1, *branches_by_step(samples)]
+    return len(needed) + sum(room(a, sizes) < b for a, b in itertools.pairwise(needed))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +125,7 @@ def alone() -> Samples:
 
 def test_samples_are_those_of_rows_read_by_themselves(alone):
     """The draws need each of the sizes, and one that was too small is noticed."""
-    assert 3 < most_branches(alone) < ROWS
+    assert 3 < max(branches_by_step(alone)) < ROWS
     found = run((1, 6, ROWS))
     assert_same(found, alone)
     assert found.passes == passes(alone, (1, 6, ROWS)) > passes(alone, (ROWS,))
@@ -150,7 +142,7 @@ def test_samples_are_those_of_rows_read_by_themselves(alone):
 def test_branches_change_no_sample_whatever_the_model_is(changed):
     assert has_kernel(model_and_parameters(**changed)[0].config) == ("head_dim" in changed)
     alone = run((), **changed)
-    assert most_branches(alone) > 2
+    assert max(branches_by_step(alone)) > 2
     assert_same(run((1, 4, ROWS), **changed), alone)
 
 
@@ -159,7 +151,7 @@ def test_under_the_quote_constraint(free):
     """Whether all logits are computed, or only those of the tokens and rows that need them."""
     options = {"quotes": quote_tables(60), "max_tokens": 60, "temperature": 3.0, "free": free}
     alone, found = run((), **options), run((2, ROWS), **options)
-    assert most_branches(alone) > 2
+    assert max(branches_by_step(alone)) > 2
     assert_same(found, alone)
     assert not np.any(found.faults)
 
@@ -167,7 +159,7 @@ def test_under_the_quote_constraint(free):
 def test_the_likeliest_tokens_need_one_branch():
     """A pass for each token and prompt, in the smallest size."""
     found = run((1, ROWS), temperature=0.0)
-    assert most_branches(found) == 1
+    assert max(branches_by_step(found)) == 1
     assert found.passes == passes(found, (1, ROWS))
 
 
@@ -179,11 +171,20 @@ def test_usual_sizes(samples, sizes):
     assert branches.usual_sizes(samples) == sizes
 
 
-def test_a_cpu_reads_branches_and_a_mesh_rows(alone):
-    """Seen by the passes: one prompt after another, or all together."""
-    usual = run(None)
-    assert_same(usual, alone)
-    assert usual.passes == run(branches.usual_sizes(ROWS)).passes > alone.passes
+def test_one_prompt_on_a_cpu_has_branches():
+    """By default; told by the passes."""
+    model, params = model_and_parameters()
+    draw = functools.partial(
+        sample, model, params, settings=SamplingSettings(24), samples_per_prompt=ROWS,
+        key=jax.random.key(1), eos_id=BYTES.eos_id, pad_id=BYTES.pad_id,
+    )  # fmt: skip
+    assert draw(PROMPTS[:1]).passes > draw(PROMPTS[:1], branches=()).passes
+    assert draw(PROMPTS[:2]).passes == draw(PROMPTS[:2], branches=()).passes
+    fewer = draw(PROMPTS[:1], rows_per_prompt=ROWS - 1)  # so the last sample waits for a row
+    assert fewer.passes > draw(PROMPTS[:1], branches=()).passes + 1
+
+
+def test_several_devices_have_none():
     params = model_and_parameters()[1]
     one, whole = jax.devices()[0], NamedSharding(Mesh(jax.devices()[:2], "x"), PartitionSpec())
     assert on_one_cpu(jax.device_put(params, one))
