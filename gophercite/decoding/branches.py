@@ -61,6 +61,20 @@ def usual_sizes(samples: int) -> tuple[int, ...]:
     return (*sizes, samples)
 
 
+def require_sizes(sizes: Sequence[int], rows: int) -> None:
+    """Checks numbers of branches: a step that fits none of them would be tried again for ever.
+
+    Args:
+      sizes: the numbers.
+      rows: number of rows in each slot.
+
+    Raises:
+      ValueError: they do not rise from at least 1 to the number of rows.
+    """
+    if list(sizes) != sorted({*sizes}) or sizes[0] < 1 or sizes[-1] != rows:
+        raise ValueError(f"branches = {tuple(sizes)}: must rise from 1 or more to {rows}")
+
+
 def one_each(slots: int, rows: int) -> Branches:
     """One branch for all rows of a slot, as where samples begin."""
     return Branches(jnp.zeros((slots, rows), jnp.int32), jnp.ones((), jnp.int32))

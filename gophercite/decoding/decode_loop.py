@@ -65,8 +65,8 @@ def decode(
 
     Raises:
       ValueError: the plan wants frozen activations, but has fewer slots than there are prompts; or
-        it has branches, but wants frozen activations or lacks a slot for a prompt or a row for a
-        sample.
+        it has branches, but these are not as `branches.run` needs them, or it wants frozen
+        activations, or lacks a slot for a prompt or a row for a sample.
     """
     capacity = plan.settings.max_tokens
     scanned = plan.transformer.config.loops_over_layers
@@ -83,11 +83,13 @@ def decode(
         raise ValueError(
             f"frozen_activations = True needs a slot for each of {len(prompts)} prompts"
         )
-    if plan.branches and (some_wait or plan.frozen_activations or plan.rows != plan.samples):
-        raise ValueError(
-            f"branches = {plan.branches} need a slot for each of {len(prompts)} prompts, a row for "
-            f"each of {plan.samples} samples, and frozen_activations = False"
-        )
+    if plan.branches:
+        branches.require_sizes(plan.branches, plan.rows)
+        if some_wait or plan.frozen_activations or plan.rows != plan.samples:
+            raise ValueError(
+                f"branches = {plan.branches} need a slot for each of {len(prompts)} prompts, a row "
+                f"for each of {plan.samples} samples, and frozen_activations = False"
+            )
     # A cache can't grow in stages if slots are refilled: at any step, some sample may already have
     # its full length. With branches, it has few rows.
     first, *larger = (

@@ -121,8 +121,8 @@ def sample(
     Raises:
       ValueError: there is no prompt, or one is empty; there are no samples to draw;
         `samples_per_prompt` differs in length from `prompts`; there are fewer keys or tables than
-        prompts; the tables were built for longer samples; or a prompt and its samples have more
-        tokens than the model has learned positions.
+        prompts; the tables were built for longer samples; `branches` do not rise to the number of
+        samples; or a prompt and its samples have more tokens than the model has learned positions.
       NotNumbersError: the model's logits are NaN or infinite.
     """
     positions = transformer.config.max_positions

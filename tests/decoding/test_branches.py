@@ -191,10 +191,18 @@ def test_several_devices_have_none():
     assert not on_one_cpu(jax.device_put(params, whole))
 
 
-def test_rows_for_some_of_the_samples_are_refused():
-    plan = Plan(Transformer(CONFIG), SamplingSettings(4), 1, 0, 40, samples=8, rows=4)
-    plan = dataclasses.replace(plan, branches=(2, 4))
-    with pytest.raises(ValueError, match="a row for each of 8 samples"):
+@pytest.mark.parametrize(
+    ("rows", "sizes", "told"),
+    [
+        (4, (2, 4), "a row for each of 8 samples"),
+        (8, (2, 4), "must rise from 1 or more to 8"),  # with nothing for five to eight branches
+        (8, (4, 2, 8), "must rise"),
+        (8, (0, 8), "must rise"),
+    ],
+)
+def test_branches_that_would_never_do_are_refused(rows, sizes, told):
+    plan = Plan(Transformer(CONFIG), SamplingSettings(4), 1, 0, 40, 8, rows, branches=sizes)
+    with pytest.raises(ValueError, match=told):
         jax.eval_shape(
             functools.partial(decode, plan),
             model_and_parameters()[1],
