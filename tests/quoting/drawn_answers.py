@@ -56,6 +56,7 @@ class Setting:
       varied: prompts have different numbers of samples, some none.
       asked: by `sample_in_turn`, as `ask` and `infer` do, each prompt a question of its own.
       mesh: over eight devices.
+      branches: their numbers, as for one prompt on a CPU; needs all `rows` and `slots`.
       model: what is not the default of `CONFIG`.
     """
 
@@ -69,6 +70,7 @@ class Setting:
     varied: bool = False
     asked: bool = False
     mesh: bool = False
+    branches: tuple[int, ...] = ()
     model: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -112,6 +114,14 @@ SETTINGS = {
         samples=4,
         tight=3,
         model=(("dtype", "bfloat16"),),
+    ),
+    "samples that begin alike are read once": Setting(
+        SamplingSettings(96, 0.5),
+        QuoteSettings(maximum_triples=2, maximum_omissions=1),
+        samples=16,
+        varied=True,
+        branches=(2, 6, 16),
+        model=KERNEL,
     ),
     "eight devices, prompts wait": Setting(
         SamplingSettings(64),
@@ -332,6 +342,7 @@ class AnswerDrawer:
                 prompts_in_flight=setting.slots,
                 vocabulary_size=vocabulary.size,
                 other_eos_ids=vocabulary.other_eos_ids,
+                branches=setting.branches,
             )
         rows = list(zip(made.tokens.tolist(), made.lengths.tolist(), strict=True))
         ends = np.cumsum([0, *counts])
