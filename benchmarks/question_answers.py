@@ -1,11 +1,11 @@
-"""Sixteen answers to a question, as `gophercite ask` draws them, beside `transformers`' `generate`.
+"""Sixteen answers to a question, by our sampler and by `transformers`' `generate`.
 
     launch/smollm2.sh
     python benchmarks/question_answers.py --hugging_face PYTHON
     python benchmarks/question_answers.py --hugging_face PYTHON --questions questions_test.jsonl
 
-Each turn is one question, with its pages in one prompt: those of `ask`'s examples over
-examples/notes, or of records with pages (--questions). All sides draw 16 answers (--samples) at
+Each turn is one question, with its pages in one prompt: questions about examples/notes, or records
+with pages (--questions). All sides draw 16 answers (--samples) at
 temperature 1, freely, until each has ended or has 128 tokens. Tokens after an answer's end don't
 count; how many answers need is left to chance. PYTHON is that of an environment with torch and
 transformers. Each side is a process of its own, and they take turns. Ours also runs with each
