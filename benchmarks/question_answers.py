@@ -5,11 +5,11 @@
     python benchmarks/question_answers.py --hugging_face PYTHON --questions questions_test.jsonl
 
 Each turn is one question, with its pages in one prompt: questions about examples/notes, or records
-with pages (--questions). All sides draw 16 answers (--samples) at
-temperature 1, freely, until each has ended or has 128 tokens. Tokens after an answer's end don't
-count; how many answers need is left to chance. PYTHON is that of an environment with torch and
-transformers. Each side is a process of its own, and they take turns. Ours also runs with each
-answer read by itself (branches = ()), as before 2026-11-29.
+with pages (--questions). All sides draw 16 answers (--samples) at temperature 1, freely, until each
+has ended or has 128 tokens. Tokens after an answer's end don't count; how many answers need is left
+to chance. PYTHON is that of an environment with torch and transformers. Each side is a process of
+its own, and they take turns. Ours also runs with each answer read by itself (branches = ()), as
+before 2026-11-29.
 """
 
 import argparse

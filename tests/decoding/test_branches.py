@@ -1,6 +1,5 @@
 """Samples on one branch are read once, and are still those that rows read by themselves have."""
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -20,43 +19,21 @@ from gophercite.decoding.decoded import nothing_yet
 from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.sampler import Samples, on_one_cpu, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.documents import Document
 from gophercite.kernels.attention import LANES
 from gophercite.models.cache import Cache, LayerCache, empty_entries
-from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.drawn_parameters import drawn_parameters
+from tests.decoding import byte_models
+from tests.decoding.byte_models import BYTES, CONFIG, assert_same, pages
 from tests.long_forms import LONG
-from tests.quoting.quote_worlds import TokenList
 
-BYTES = TokenList(())  # bytes alone
-CONFIG = TransformerConfig(
-    vocab_size=BYTES.size,
-    d_model=16,
-    num_layers=2,
-    num_heads=4,
-    head_dim=4,
-    dtype="float32",
-    position="rope",
-)
 PROMPTS = [[5, 6, 7], [9, 8], [4, 4, 4, 4], [7, 5]]
 COUNTS = [8, 3, 0, 7]
 ROWS = max(COUNTS)
-PAGES = [
-    [Document(str(i), f"Mill {i}", f"Mill {i} burned in 18{i:02}. It had {i} wheels.")]
-    for i in range(len(PROMPTS))
-]
-
-
-@functools.cache
-def model_and_parameters(**changed):
-    model = Transformer(dataclasses.replace(CONFIG, **changed))
-    params = drawn_parameters(model)
-    params["embed"]["embedding"] *= 4  # the likeliest tokens are mostly drawn
-    return model, params
+PAGES = pages(len(PROMPTS))
+model_and_parameters = functools.partial(byte_models.model_and_parameters, 4)  # mostly sure
 
 
 def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, free=True, **changed) -> Samples:
@@ -82,15 +59,6 @@ def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, free=True, **chan
 def quote_tables(max_tokens):
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
     return constraint.tables([constraint.graph(pages) for pages in PAGES], max_tokens)
-
-
-def assert_same(found: Samples, wanted: Samples) -> None:
-    np.testing.assert_array_equal(found.tokens, wanted.tokens)
-    np.testing.assert_array_equal(found.lengths, wanted.lengths)
-    np.testing.assert_array_equal(found.faults, wanted.faults)
-    for name in ("log_probs", "constrained_log_probs"):
-        if getattr(wanted, name) is not None:
-            np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=2e-5)
 
 
 def branches_by_step(samples: Samples) -> list[int]:

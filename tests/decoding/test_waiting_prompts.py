@@ -1,6 +1,5 @@
 """Samples are the same however many prompts have slots, and rows are busier where others wait."""
 
-import dataclasses
 import functools
 
 import jax
@@ -10,41 +9,17 @@ import pytest
 from gophercite.decoding.fault_tracking import FaultTracker
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.documents import Document
-from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import has_kernel
-from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
-from tests.drawn_parameters import drawn_parameters
+from tests.decoding import byte_models
+from tests.decoding.byte_models import BYTES, assert_same, pages
 from tests.long_forms import LONG
-from tests.quoting.quote_worlds import TokenList
 
-BYTES = TokenList(())  # bytes alone
-
-CONFIG = TransformerConfig(
-    vocab_size=BYTES.size,
-    d_model=16,
-    num_layers=2,
-    num_heads=4,
-    head_dim=4,
-    dtype="float32",
-    position="rope",
-)
 PROMPTS = [[5 + i, 6, 7 + i][: 1 + i % 3] * (1 + i) for i in range(11)]
-PAGES = [
-    [Document(str(i), f"Mill {i}", f"Mill {i} burned in 18{i:02}. It had {i} wheels.")]
-    for i in range(11)
-]
-
-
-@functools.cache
-def model_and_parameters(**changed):
-    model = Transformer(dataclasses.replace(CONFIG, **changed))
-    params = drawn_parameters(model)
-    params["embed"]["embedding"] *= 2
-    return model, params
+PAGES = pages(len(PROMPTS))
+model_and_parameters = functools.partial(byte_models.model_and_parameters, 2)
 
 
 def run(model, params, max_tokens=24, **options) -> Samples:
@@ -54,16 +29,6 @@ def run(model, params, max_tokens=24, **options) -> Samples:
         ends["other_eos_ids"] = range(10, 34)  # one token alone would hardly be drawn
     keys = jax.random.split(jax.random.key(1), len(PROMPTS))
     return sample(model, params, PROMPTS, keys, settings, **ends, **options)
-
-
-def assert_same(found: Samples, wanted: Samples) -> None:
-    np.testing.assert_array_equal(found.tokens, wanted.tokens)
-    np.testing.assert_array_equal(found.lengths, wanted.lengths)
-    for name in ("log_probs", "constrained_log_probs"):
-        if getattr(wanted, name) is not None:
-            np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=2e-5)
-    if wanted.faults is not None:
-        np.testing.assert_array_equal(found.faults, wanted.faults)
 
 
 COUNTS = [3, 1, 0, 2, 3, 3, 0, 1, 2, 3, 0]
