@@ -5,7 +5,6 @@ rows are in flight, to bound the memory. A row whose sample has ended continues 
 next sample, so that rows stay busy until the prompt's last samples.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -149,6 +148,9 @@ def sample(
         if key.ndim == 0
         else key
     )
+    if branches is None:
+        one = len(prompts) == 1 and rows >= most and on_one_cpu(params)
+        branches = usual_sizes(most) if one else ()
     plan = Plan(
         transformer,
         settings,
@@ -158,13 +160,9 @@ def sample(
         most,
         min(rows, most),
         other_eos_ids=tuple(other_eos_ids),
-        slots=min(at_a_time, len(prompts)),
+        slots=None if branches else min(at_a_time, len(prompts)),
+        branches=tuple(branches),
     )
-    if branches is None:
-        one = len(prompts) == 1 and rows >= most and on_one_cpu(params)
-        branches = usual_sizes(most) if one else ()
-    if branches:
-        plan = dataclasses.replace(plan, slots=None, branches=tuple(branches))
     mesh = shared_mesh(params)
     inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
     if coming is None:
