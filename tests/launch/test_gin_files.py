@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import gin
 import gin_files
@@ -108,6 +109,17 @@ def test_of_several_places_the_one_that_counts_is_named(tmp_path: pathlib.Path) 
     assert where_set("TRAIN_STEPS", files, {"TRAIN_STEPS": "2"}) == "--gin.TRAIN_STEPS"
 
 
+@pytest.fixture
+def registered_for_this_test() -> Iterator[None]:
+    """Takes away again what the test registers: other tests compare all that gin knows."""
+    kept = [(names, dict(names.items())) for names in (gin.config._REGISTRY, gin.config._CONSTANTS)]
+    yield
+    for names, before in kept:
+        for name in dict(names.items()).keys() - before.keys():
+            names.pop(name)
+
+
+@pytest.mark.usefixtures("registered_for_this_test")
 def test_files_may_import_modules_of_one_s_own(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
