@@ -70,6 +70,7 @@ def add(commands: Any) -> None:
         return parser
 
     _add_making(action)
+    _add_serving(action)
     _add_people(action)
     _add_results(action)
 
@@ -155,6 +156,8 @@ def _add_making(action: Add) -> None:
     more.add_argument("files", nargs="+", metavar="FILE", help="what to rate: .jsonl")
     _add_sources(more)
 
+
+def _add_serving(action: Add) -> None:
     serve = action(
         "serve",
         "serve the web app until Ctrl-C",

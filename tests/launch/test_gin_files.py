@@ -114,14 +114,16 @@ def registered_for_this_test() -> Iterator[None]:
     """Takes away again what the test registers: other tests compare all that gin knows."""
     kept = [(names, dict(names.items())) for names in (gin.config._REGISTRY, gin.config._CONSTANTS)]
     yield
+    sys.modules.pop("own_rates", None)
     for names, before in kept:
         for name in dict(names.items()).keys() - before.keys():
             names.pop(name)
 
 
 @pytest.mark.usefixtures("registered_for_this_test")
+@pytest.mark.parametrize("_again", [False, True])  # gin refuses a second one if the first is left
 def test_files_may_import_modules_of_one_s_own(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, _again: bool
 ) -> None:
     """What these register is there afterwards, as Python imports a module only once."""
     module = "import gin\n@gin.configurable\ndef own_rate(scale=1.0):\n    return scale\n"
