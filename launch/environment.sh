@@ -79,8 +79,7 @@ if [ "$(cat "$STAMP" 2>/dev/null)" != "$(environment_stamp)" ]; then
 fi
 
 export PATH="$ROOT/.venv/bin:$PATH"
-# Compiled programs are kept, so that a second start compiles nothing.
-export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$ROOT/.jax_cache}"
+# Where compiled programs are kept, each command says, so that it finds them however it is started.
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.2}"
 # TensorFlow only reads data here; its messages about missing GPUs don't matter.
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}"

@@ -13,6 +13,7 @@ from evaluation_settings import Evaluation
 from question_files import training_questions
 
 from gophercite.answering.loading import inference_partitioner, load_models, spans_processes
+from gophercite.cli.sources import keep_compiled_programs
 from gophercite.decoding.rerank import Scorer
 from gophercite.evaluation.answer_log import (
     AnswerLog,
@@ -100,6 +101,7 @@ def _evaluate(evaluation: Evaluation, process: int, count: int) -> Results | Non
         systems = judge_baselines(questions, evaluation.claims)
         title = f"Baselines on {evaluation.questions}"
         return Results(title, systems, claims=evaluation.claims)
+    keep_compiled_programs()
     partitioner = inference_partitioner(evaluation.model_parallel)
     together = spans_processes(partitioner)
     writes = not together or jax.process_index() == 0

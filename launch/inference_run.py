@@ -21,6 +21,7 @@ from gophercite.answering.loading import (
 from gophercite.answering.many_questions import Asked, answer_each
 from gophercite.answering.pages import FoundPages, IndexedPages, given_pages
 from gophercite.cli.answering_flags import settings_of
+from gophercite.cli.sources import keep_compiled_programs
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
@@ -54,6 +55,7 @@ def run(flags: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         questions = _read_questions(flags)
         index = stack.enter_context(DocumentIndex(flags.index)) if flags.index else None
+        keep_compiled_programs()
         answerer = _answerer(flags)
         answers, done = _opened(stack, flags, answerer, index, questions)
         _answer_all(questions, answerer, index, answers, done, flags)

@@ -10,6 +10,8 @@ source "$(dirname "$0")/environment.sh"
 export JAX_PLATFORMS=cpu
 # The tests' many processes share Python's compiled bytecode, if it can be stored.
 unset PYTHONDONTWRITEBYTECODE
+# The programs that they start share their compiled programs with runs in this checkout.
+export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$ROOT/.jax_cache}"
 
 # The TPU's own compiler, for testing plans; kept apart, so that nothing else looks for TPUs.
 LIBTPU="libtpu==0.0.42.1" # the one that the pinned jax asks for

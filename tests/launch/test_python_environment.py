@@ -1,11 +1,17 @@
-"""`launch/environment.sh` never clears an environment that isn't this checkout's."""
+"""`launch/environment.sh`: what it leaves alone, what it sets, and what commands must set."""
 
 import pathlib
+import runpy
 import shutil
 import subprocess
 import sys
 
+import jax
 import pytest
+
+from gophercite import records
+from gophercite.documents import Document
+from gophercite.records import Question
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -49,3 +55,53 @@ def test_huge_pages_are_asked_for_unless_the_user_says_otherwise(given: str) -> 
         check=True,
     )
     assert run.stdout == f"{given or 'glibc.malloc.hugetlb=1'}\n"
+
+
+def test_commands_find_the_programs_that_scripts_have_compiled() -> None:
+    """A script such as `launch/smollm2.sh` asks a first question for users who activate .venv."""
+    stamp = ROOT / ".venv" / "installed"
+    if not stamp.exists() or not stamp.read_text().endswith(f"{ROOT}\n"):
+        pytest.skip("this checkout has no environment of its own")
+    said = [
+        subprocess.run(
+            ["bash", "-c", f'source {script}; echo "$JAX_COMPILATION_CACHE_DIR"'],
+            cwd=ROOT,
+            env={"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for script in ("launch/environment.sh", ".venv/bin/activate")
+    ]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("script", ["eval.py", "infer.py"])
+def test_commands_keep_their_programs_without_the_script(
+    script: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    questions = tmp_path / "questions.jsonl"
+    records.write(questions, [Question("q", "When?", "test", (Document("o", "O", "In 1874."),))])
+    (tmp_path / "empty").mkdir()
+    arguments = [
+        "--model",
+        tmp_path / "empty",
+        "--questions",
+        questions,
+        "--output",
+        tmp_path / "out",
+    ]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    names = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+    before = [jax.config.values[name] for name in names]
+    jax.config.update(names[0], None)
+    try:
+        assert runpy.run_path(str(ROOT / "launch" / script))["main"](list(map(str, arguments))) == 1
+        assert "empty: not a model folder" in capsys.readouterr().err
+        assert jax.config.values[names[0]] == str(tmp_path / "gophercite" / "compiled")
+    finally:
+        for name, value in zip(names, before, strict=True):
+            jax.config.update(name, value)
