@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from gophercite import evidence
 from gophercite.answering.citing import cited
@@ -24,6 +23,7 @@ from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.consensus import consensus as consensus_of
 from gophercite.decoding.consensus import weights_by_rank
 from gophercite.decoding.in_flight import usual_batch_size
+from gophercite.decoding.random_keys import keys_of_seeds
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
 from gophercite.decoding.sampler import NotNumbersError
 from gophercite.evidence import Evidence
@@ -232,7 +232,7 @@ class Answerer:
             self._model,
             [[context.tokens for context in each.contexts] for each in batch.questions],
             settings.samples,
-            jnp.stack([jax.random.key(seed) for seed in seeds]),
+            keys_of_seeds(seeds),
             settings.sampling,
             batch.quotes,
             shown=Shown(self._constraint, sources) if settings.claim_in_quote else None,

@@ -10,14 +10,16 @@ import contextlib
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gophercite.documents import Document
-from gophercite.extraction.extractor import Extractor
 from gophercite.records.answers import Answer, Citation
-from gophercite.retrieval.fetch import FetchError, FetchSettings, fetch_documents
 from gophercite.retrieval.index import DocumentIndex
 from gophercite.retrieval.snippets import find_snippet
+
+if TYPE_CHECKING:
+    from gophercite.extraction.extractor import Extractor
+    from gophercite.retrieval.fetch import FetchSettings
 
 _COMPARED = 300  # characters of a quote that are compared to find similar text
 _SEARCHED = 20  # maximum number of search hits in which a quote is looked for
@@ -186,13 +188,15 @@ def in_index(index: DocumentIndex) -> Finder:
 
 
 def on_the_web(
-    answer: Answer, extractor: Extractor, settings: FetchSettings | None = None
+    answer: Answer, extractor: "Extractor", settings: "FetchSettings | None" = None
 ) -> Finder:
     """Fetches each of an answer's pages again, once.
 
     Only web addresses are fetched: an answer that names a file of this machine does not get it
     read. Users who have the file pass it to `in_documents`.
     """
+    from gophercite.retrieval.fetch import FetchError, fetch_documents  # an HTTP client
+
     urls = sorted({c.url for c in answer.citations if c.url and _is_of_the_web(c.url)})
     pages = dict(zip(urls, fetch_documents(urls, extractor, settings), strict=True))
 

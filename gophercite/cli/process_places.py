@@ -6,7 +6,6 @@ name instead of hanging until a timeout, a single task on a node keeps all its d
 """
 
 import dataclasses
-import http.client
 import re
 from collections.abc import Mapping
 
@@ -209,6 +208,8 @@ def _metadata(server: str, name: str) -> str | None:
     Raises:
       OSError: there is no such server, or it doesn't respond.
     """
+    import http.client  # only TPU VMs need it
+
     connection = http.client.HTTPConnection(server, timeout=_METADATA_TIMEOUT)
     try:
         path = f"/computeMetadata/v1/instance/attributes/{name}"

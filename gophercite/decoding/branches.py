@@ -1,68 +1,61 @@
 """Samples that have drawn the same tokens so far are on one branch, which the model reads once.
 
 The samples of a prompt all begin alike, and a model that is sure of its answer draws most of them
-alike to the end. An accelerator needs about as long for a hundred rows as for one. A CPU does not,
-so there the model's batch has a row for each branch instead of one for each sample, in a few sizes
-(`Plan.branches`). Each sample still draws its own tokens with its own random numbers, from its
-branch's logits.
+alike to the end. An accelerator needs about as long for a hundred tokens in a pass as for one. A
+CPU does not, so there a pass has a place for each branch instead of one for each sample. Each
+sample still draws its own tokens with its own random numbers, from its branch's logits.
+
+Places that are left over read drafts (`drafts.draft`): the tokens by which branches go on if their
+quotes go on as their pages do. A row that draws the drafted token can draw the next one at once.
+Whatever is drafted, the samples are the same.
+
+All branches of a prompt share one row of the cache, in which each token sees those of its own
+branch alone (tree attention, Miao et al. 2023). So nothing is moved when a branch splits or ends.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from gophercite.decoding.decode_state import Branches, DecodeState, Work, alive
-from gophercite.models.cache import select_rows
-from gophercite.models.transformer import Transformer
+from gophercite.decoding.decode_state import Branches, DecodeState, Plan, Work, alive
+from gophercite.decoding.drafts import draft
+from gophercite.decoding.sampling import Logits, LogitsOf
+from gophercite.quoting.quote_state import QuoteState
 
-# A step of SmolLM2 on two cores takes 36 to 43 ms for 1 to 4 rows, 48 for 8, and 67 for 16.
-_FEWEST_BRANCHES, _FACTOR, _FEWEST_SAMPLES = 4, 4, 8
+_FEWEST_PLACES, _FACTOR, _FEWEST_SAMPLES = 8, 4, 8
 
 
-class Split(NamedTuple):
-    """The branches after one more token.
-
-    Attributes:
-      of_row: the branch of each row that goes on, numbered from 0 in each slot, without gaps.
-      needed: the maximum number of branches of a slot.
-      fits: whether there is room for as many. If not, the other fields lack some of them.
-      leader: a row of each branch.
-      parent: the branch of that row before; a branch without rows is its own parent.
-      used: whether a branch has rows.
-    """
-
-    of_row: Int[Array, "slots rows"]
-    needed: Int[Array, ""]
-    fits: Bool[Array, ""]
-    leader: Int[Array, "slots branches"]
-    parent: Int[Array, "slots branches"]
-    used: Bool[Array, "slots branches"]
+# Draws a token for some rows. Returns the state with the tokens, the tokens, and the rows whose
+# samples have ended.
+Draw = Callable[
+    [DecodeState, Bool[Array, "slots rows"], Logits],
+    tuple[DecodeState, Int[Array, "slots rows"], Bool[Array, "slots rows"]],
+]
 
 
 def usual_sizes(samples: int) -> tuple[int, ...]:
-    """The numbers of branches for which a CPU's program has a loop each.
+    """The numbers of places for which a CPU's program has a pass each.
 
     Args:
       samples: number of samples per prompt.
 
     Returns:
-      4, 16, 64 and so on up to the number of samples, and that number; nothing for fewer than 8
-      samples, where a loop more to compile isn't worth it.
+      8, 32 and so on up to the number of samples, and that number; nothing for fewer than 8
+      samples, where a pass more to compile isn't worth it.
     """
     if samples < _FEWEST_SAMPLES:
         return ()
-    sizes = [_FEWEST_BRANCHES]
+    sizes = [_FEWEST_PLACES]
     while sizes[-1] * _FACTOR < samples:
         sizes.append(sizes[-1] * _FACTOR)
-    return (*sizes, samples)
+    return tuple(sorted({*sizes, samples}))
 
 
 def require_sizes(sizes: Sequence[int], rows: int) -> None:
-    """Checks numbers of branches: a step that fits none of them would be tried again for ever.
+    """Checks numbers of places: more branches than fit into any pass would wait for ever.
 
     Args:
       sizes: the numbers.
@@ -75,160 +68,222 @@ def require_sizes(sizes: Sequence[int], rows: int) -> None:
         raise ValueError(f"branches = {tuple(sizes)}: must rise from 1 or more to {rows}")
 
 
-def one_each(slots: int, rows: int) -> Branches:
-    """One branch for all rows of a slot, as where samples begin."""
-    return Branches(jnp.zeros((slots, rows), jnp.int32), jnp.ones((), jnp.int32))
-
-
-def room(state: DecodeState) -> int:
-    """The number of branches that each slot has room for."""
-    return state.cache.entries.filled.shape[1]
-
-
-def places(state: DecodeState) -> Int[Array, " batch"]:
-    """The place of each row's branch in the model's batch."""
-    assert state.branches is not None
-    of_row = state.branches.of_row
-    return (jnp.arange(len(of_row))[:, None] * room(state) + of_row).reshape(-1)
-
-
-def split(
-    before: Branches,
-    width: int,
-    token: Int[Array, "slots rows"],
-    goes_on: Bool[Array, "slots rows"],
-) -> Split:
-    """Puts rows on one branch if they were on one before and have drawn the same token.
+def beginning(plan: Plan, work: Work, last: Float[Array, "slots d_model"]) -> Branches:
+    """One branch for all rows of a slot, at the end of its prompt.
 
     Args:
-      before: the branches before the token.
-      width: number of branches that each slot has room for.
-      token: the token that each row has drawn.
-      goes_on: rows whose samples have not ended; the others are on no branch.
+      plan: what the program is compiled for.
+      work: the loop's constant inputs.
+      last: the representation of each prompt's last token.
+    """
+    slots, rows, places = len(last), plan.rows, plan.branches[-1]
+    zeros = jnp.zeros((slots, rows), jnp.int32)
+    read = jnp.zeros((slots, places), jnp.int32)
+    logits, totals = None, None
+    if _has_all_logits(plan, work):
+        first, total = _all_logits(plan, work, last[:, None])
+        logits = jnp.zeros((slots, places, first.shape[-1]), first.dtype).at[:, :1].set(first)
+        totals = jnp.zeros((slots, places), total.dtype).at[:, :1].set(total)
+    return Branches(
+        of_row=zeros,
+        place=zeros,
+        ready=jnp.ones((slots, rows), bool),
+        token=zeros,
+        read=read,
+        goes_on=read.astype(bool),
+        shown=jnp.zeros((slots, rows, entries(plan)), bool),
+        start=jnp.zeros((), jnp.int32),
+        logits=logits,
+        totals=totals,
+    )
+
+
+def entries(plan: Plan) -> int:
+    """The number of entries that a prompt needs in the cache.
+
+    In each pass every branch reads a token that its rows have drawn, so there are fewer passes than
+    tokens in the longest sample.
+    """
+    return plan.settings.max_tokens * plan.branches[-1]
+
+
+def run(draw: Draw, plan: Plan, work: Work, state: DecodeState) -> DecodeState:
+    """Decodes until all samples have ended.
+
+    Args:
+      draw: draws a token for some rows.
+      plan: what the program is compiled for.
+      work: the loop's constant inputs.
+      state: the state before the first token.
 
     Returns:
-      The branches.
+      The state after the last one.
     """
+
+    def due(fewer: int, places: int, state: DecodeState) -> Bool[Array, ""]:
+        """Whether no row can draw, and this is the smallest pass with room for all branches."""
+        waits = jnp.any(alive(work, state)) & ~jnp.any(_of(state).ready)
+        needed = jnp.max(jnp.sum(_leads(work, state), axis=1))
+        return waits & (needed > fewer) & (needed <= places)
+
+    def step(state: DecodeState) -> DecodeState:
+        state = draw_ready(draw, plan, work, state)
+        # Each runs at most once. Loops, not conditionals: XLA updates a loop's state in place.
+        for fewer, places in zip((0, *plan.branches), plan.branches, strict=False):
+            state = jax.lax.while_loop(
+                partial(due, fewer, places), partial(read, plan, work, places), state
+            )
+        return state
+
+    return jax.lax.while_loop(lambda state: jnp.any(alive(work, state)), step, state)
+
+
+def draw_ready(draw: Draw, plan: Plan, work: Work, state: DecodeState) -> DecodeState:
+    """Draws a token for each row whose last one has been read.
+
+    Rows that draw what was drafted go on to its place. Rows stay on one branch if they were on one
+    before and have drawn the same token.
+    """
+    before = _of(state)
+    ready = before.ready & alive(work, state)
+    state, token, ended = draw(state, ready, _logits(plan, work, state))
+    goes_on = ready & ~ended
     alike = goes_on[:, :, None] & goes_on[:, None, :]
     for of_row in (before.of_row, token):
         alike &= of_row[:, :, None] == of_row[:, None, :]
-    first = jnp.argmax(alike, axis=2)
-    leads = goes_on & (first == jnp.arange(first.shape[1]))
+    at = partial(jnp.take_along_axis, indices=before.place, axis=1)
+    following = jnp.minimum(before.place + 1, before.read.shape[1] - 1)
+    drafted = jnp.take_along_axis(before.read, following, axis=1)
+    hit = goes_on & at(before.goes_on) & (drafted == token)
+    place = jnp.where(hit, following, before.place)
+    return state._replace(
+        branches=before._replace(
+            of_row=jnp.where(goes_on, jnp.argmax(alike, axis=2), before.of_row),
+            place=place,
+            ready=hit,
+            token=jnp.where(goes_on, token, before.token),
+            shown=_also(before.shown, hit, before.start + place),
+        )
+    )
+
+
+def read(plan: Plan, work: Work, places: int, state: DecodeState) -> DecodeState:
+    """Runs the model over the token that each branch's rows have drawn last, and over drafts.
+
+    Args:
+      plan: what the program is compiled for.
+      work: the loop's constant inputs.
+      places: number of tokens of each slot in the pass, at least the number of branches.
+      state: the state, in which no row can draw.
+
+    Returns:
+      The state, in which all rows that have not ended can.
+    """
+    before, goes_on, leads = _of(state), alive(work, state), _leads(work, state)
     count = jnp.sum(leads, axis=1, keepdims=True)
-    needed = jnp.max(count)
-    leader = jax.vmap(lambda row: jnp.nonzero(row, size=width, fill_value=0)[0])(leads)
-    used = jnp.arange(width) < count
-    parent = jnp.take_along_axis(before.of_row, leader, axis=1)
-    return Split(
-        jnp.take_along_axis(jnp.cumsum(leads, axis=1) - 1, first, axis=1),
-        needed,
-        needed <= width,
-        leader,
-        jnp.where(used, parent, jnp.arange(width)),
-        used,
+    width = places // jnp.max(count)  # places of each branch
+    leader = jax.vmap(lambda row: jnp.nonzero(row, size=places, fill_value=0)[0])(leads)
+    of_leader = partial(jnp.take_along_axis, indices=leader, axis=1)
+    branch, offset = jnp.arange(places) // width, jnp.arange(places) % width
+    tokens, real = of_leader(before.token)[:, branch], branch < count
+    if work.quotes is not None and state.quote is not None:
+        rows = leader + jnp.arange(len(leader))[:, None] * plan.rows
+        drafted, made = draft(
+            work.quotes,
+            QuoteState(*(leaf[rows.reshape(-1)] for leaf in state.quote)),
+            plan.settings.max_tokens - of_leader(state.position).reshape(-1),
+            width - 1,
+            places,
+            plan.eos_id,
+        )
+        chosen = branch, jnp.maximum(offset - 1, 0)
+        drafted, made = (x.reshape(*leader.shape, places)[:, *chosen] for x in (drafted, made))
+        tokens = jnp.where(offset > 0, drafted, tokens)
+        real &= (offset == 0) | made
+    else:
+        real &= offset == 0
+    start = state.cache.entries.next
+    entry = jnp.arange(before.shown.shape[2])
+    own = start + jnp.arange(places)[:, None]
+    seen = (entry <= own) & (entry >= own - offset[:, None])
+    seen |= jnp.take_along_axis(before.shown, leader[..., None], axis=1)[:, branch]
+    positions = of_leader(state.position)[:, branch] - 1 + offset
+    positions = jnp.where(real, state.cache.entries.lengths[:, None] + positions, 0)
+    reading = plan.transformer.decode(
+        work.params, tokens, positions, real, state.cache, seen=seen[:, None]
     )
 
+    def put(old: Array, new: Array) -> Array:
+        return old.at[:, :places].set(new)
 
-def read(
-    transformer: Transformer,
-    work: Work,
-    state: DecodeState,
-    token: Int[Array, "slots rows"],
-    split: Split,
-) -> DecodeState:
-    """Runs the model over the token that each branch's rows have just drawn.
-
-    Args:
-      transformer: the model.
-      work: the loop's constant inputs.
-      state: the state, with the token in `made`.
-      token: the tokens.
-      split: the branches with the tokens.
-
-    Returns:
-      The state after the token. If `split` doesn't fit, only `branches.needed` is new.
-    """
-    assert state.branches is not None
-    moved = split.fits & jnp.any(split.parent != jnp.arange(split.parent.shape[1]))
-    before = jax.lax.cond(
-        moved, lambda old: select_rows(old, split.parent), lambda old: old, state.cache
+    is_next = jnp.pad(real[:, 1:] & (offset[1:] > 0), ((0, 0), (0, 1)))
+    after = before._replace(
+        read=put(before.read, tokens), goes_on=put(before.goes_on, is_next), start=start
     )
-    of_leader = partial(jnp.take_along_axis, indices=split.leader, axis=1)
-    positions = before.entries.lengths[:, None] + of_leader(state.position) - 1
-    reading = transformer.decode(
-        work.params,
-        of_leader(token).reshape(-1, 1),
-        positions.reshape(-1, 1),
-        split.used.reshape(-1, 1),
-        before,
-    )
-
-    def keep(new: Array, old: Array) -> Array:
-        return jnp.where(split.fits, new, old)
-
-    # If not, the pass has only written to entries that were free and stay so.
-    entries = jax.tree.map(keep, reading.cache.entries, before.entries)
+    if before.logits is not None and before.totals is not None:
+        logits, totals = _all_logits(plan, work, reading.hidden)
+        after = after._replace(logits=put(before.logits, logits), totals=put(before.totals, totals))
+    numbers = jnp.take_along_axis(jnp.cumsum(leads, axis=1) - 1, before.of_row, axis=1)
+    place = jnp.where(goes_on, numbers * width, before.place)
+    hidden = state.hidden.reshape(len(leader), -1, state.hidden.shape[-1])
     return state._replace(
-        hidden=keep(reading.hidden[:, 0], state.hidden),
-        cache=reading.cache._replace(entries=entries),
-        branches=Branches(keep(split.of_row, state.branches.of_row), split.needed),
+        made=state.made._replace(passes=state.made.passes + 1),
+        hidden=put(hidden, reading.hidden).reshape(state.hidden.shape),
+        cache=reading.cache,
+        branches=after._replace(
+            place=place,
+            ready=goes_on,
+            shown=_also(before.shown, goes_on, start + place),
+        ),
     )
 
 
-def run(
-    step: Callable[[DecodeState], DecodeState],
-    work: Work,
-    state: DecodeState,
-    sizes: Sequence[int],
-    enough: int = 0,
-) -> DecodeState:
-    """Decodes until all samples have ended, each step with room for the fewest branches of `sizes`.
-
-    A step for which there is too little room changes only `branches.needed`, and is done again with
-    more room.
-
-    Args:
-      step: a decode step, for any number of branches.
-      work: the loop's constant inputs.
-      state: the state, with room for `sizes[0]` branches.
-      sizes: numbers of branches, rising; the last is the number of rows.
-      enough: ends as soon as this many branches are enough.
-
-    Returns:
-      The state, with room for `sizes[0]` branches.
-    """
-    size, *larger = sizes
-
-    def unfinished(state: DecodeState) -> Bool[Array, ""]:
-        return jnp.any(alive(work, state)) & (_needed(state) > enough)
-
-    def fits(state: DecodeState) -> Bool[Array, ""]:
-        return unfinished(state) & (_needed(state) <= size)
-
-    def overflows(state: DecodeState) -> Bool[Array, ""]:
-        return unfinished(state) & (_needed(state) > size)
-
-    def with_more_room(state: DecodeState) -> DecodeState:
-        return _resized(run(step, work, _resized(state, larger[0]), larger, size), size)
-
-    def in_turn(state: DecodeState) -> DecodeState:
-        state = jax.lax.while_loop(fits, step, state)
-        return jax.lax.while_loop(overflows, with_more_room, state)
-
-    return jax.lax.while_loop(unfinished, in_turn if larger else step, state)
-
-
-def _needed(state: DecodeState) -> Int[Array, ""]:
+def _of(state: DecodeState) -> Branches:
     assert state.branches is not None
-    return state.branches.needed
+    return state.branches
 
 
-def _resized(state: DecodeState, size: int) -> DecodeState:
-    """Changes the number of branches that there is room for; the first ones are kept."""
-    slots, old = len(state.last), room(state)
-    kept = jnp.broadcast_to(jnp.minimum(jnp.arange(size), old - 1), (slots, size))
-    hidden = state.hidden.reshape(slots, old, -1)
-    return state._replace(
-        hidden=jnp.take_along_axis(hidden, kept[..., None], axis=1).reshape(slots * size, -1),
-        cache=select_rows(state.cache, kept),
+def _leads(work: Work, state: DecodeState) -> Bool[Array, "slots rows"]:
+    """Which rows are the first ones of their branches."""
+    of_row = _of(state).of_row
+    return alive(work, state) & (of_row == jnp.arange(of_row.shape[1]))
+
+
+def _also(
+    shown: Bool[Array, "slots rows entries"],
+    rows: Bool[Array, "slots rows"],
+    entry: Int[Array, "slots rows"],
+) -> Bool[Array, "slots rows entries"]:
+    """Shows some rows one more entry each."""
+    return shown | (rows[..., None] & (jnp.arange(shown.shape[2]) == entry[..., None]))
+
+
+def _has_all_logits(plan: Plan, work: Work) -> bool:
+    return work.quotes is None or plan.settings.free_log_probs
+
+
+def _all_logits(
+    plan: Plan, work: Work, hidden: Float[Array, "slots places d_model"]
+) -> tuple[Float[Array, "slots places vocab"], Float[Array, "slots places"]]:
+    logits = plan.transformer.logits(work.params, hidden)[..., : plan.vocabulary_size]
+    return logits, jax.nn.logsumexp(logits, axis=-1)
+
+
+def _logits(plan: Plan, work: Work, state: DecodeState) -> Logits:
+    """The logits at each row's place."""
+    branches = _of(state)
+    slots, places = branches.read.shape
+    place = (branches.place + jnp.arange(slots)[:, None] * places).reshape(-1)
+    if branches.logits is None or branches.totals is None:
+        hidden = state.hidden
+        of_tokens = partial(plan.transformer.logits_of, work.params, hidden[place])
+
+        def of_rows(rows: Array) -> Array:
+            return _all_logits(plan, work, hidden[None])[0][0, place[rows]]
+
+        return Logits(LogitsOf(of_rows, of_tokens), lambda: of_rows(jnp.arange(len(place))), None)
+    by_place = branches.logits.reshape(slots * places, -1)
+    on_demand = LogitsOf(
+        lambda rows: by_place[place[rows]], lambda tokens: by_place[place[:, None], tokens]
     )
+    return Logits(on_demand, lambda: by_place[place], branches.totals.reshape(-1)[place])

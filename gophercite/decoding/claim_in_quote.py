@@ -18,7 +18,6 @@ import collections
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import jax
@@ -108,6 +107,7 @@ class Draw(Protocol):
         self,
         *,
         key: Key[Array, " prompts"],
+        key_numbers: Sequence[int],
         quotes: QuoteTables,
         samples_per_prompt: Sequence[int],
         least_samples: int,
@@ -118,6 +118,7 @@ class Draw(Protocol):
 def sample_supported(
     draw: Draw,
     keys: Key[Array, " prompts"],
+    key_numbers: Sequence[int],
     quotes: QuoteTables,
     counts: Sequence[int],
     vocabulary: Vocabulary,
@@ -129,6 +130,7 @@ def sample_supported(
     Args:
       draw: see `Draw`.
       keys: random key for each prompt's draws.
+      key_numbers: a number for each prompt that is folded into its key.
       quotes: the prompts' tables.
       counts: number of samples per prompt.
       vocabulary: the model's vocabulary.
@@ -143,7 +145,13 @@ def sample_supported(
     """
     most = max(counts)
     quotes = by_sample(quotes, most)
-    samples = draw(key=keys, quotes=quotes, samples_per_prompt=counts, least_samples=most)
+    samples = draw(
+        key=keys,
+        key_numbers=key_numbers,
+        quotes=quotes,
+        samples_per_prompt=counts,
+        least_samples=most,
+    )
     lacking = unsupported(vocabulary, shown, samples, counts)
     asked = np.repeat(np.arange(len(counts)) // prompts_per_question, counts)
     lacks = np.zeros(len(asked), bool)
@@ -152,10 +160,11 @@ def sample_supported(
     again = [each for each in lacking if not has_other[each.row]]
     redraws = to_redraw(shown.constraint, again, samples, counts, quotes, prompts_per_question)
     if redraws is not None:
-        others = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, _SECOND)
+        others = jax.vmap(jax.random.fold_in)(keys, np.array(key_numbers, np.int32))
         # Fewer samples, but the shapes of the first pass, so that both share one compiled program.
         drawn = draw(
             key=others,
+            key_numbers=[_SECOND] * len(counts),
             quotes=redraws.quotes,
             samples_per_prompt=redraws.counts.tolist(),
             least_samples=most,
@@ -403,12 +412,8 @@ def put_into(samples: Samples, redraws: Redraws, drawn: Samples) -> Samples:
 
 def by_sample(quotes: QuoteTables, samples: int) -> QuoteTables:
     """The same tables, with a start node for each sample instead of one for each prompt."""
-    return quotes._replace(first=_repeated(quotes.first, samples))
-
-
-@partial(jax.jit, static_argnums=1)
-def _repeated(first: Int[Array, " prompts"], samples: int) -> Int[Array, "prompts samples"]:
-    return jnp.repeat(first[:, None], samples, axis=1)
+    first = np.asarray(quotes.first)[:, None].repeat(samples, axis=1)
+    return quotes._replace(first=jax.device_put(first))
 
 
 def _single(text: str) -> Evidence | None:

@@ -18,11 +18,11 @@ from gophercite.decoding.decoded import Decoded, nothing_yet, with_frozen_activa
 from gophercite.decoding.in_flight import capacities
 from gophercite.decoding.sampling import (
     Drawn,
+    Logits,
     LogitsOf,
     draw,
     draw_allowed,
     given,
-    log_prob_of,
 )
 from gophercite.decoding.waiting_prompts import (
     ReadPrompts,
@@ -46,6 +46,7 @@ def decode(
     quotes: QuoteTables | None,
     fault_tables: fault_tracking.FaultTables | None,
     counts: Int[Array, " prompts"] | None = None,
+    key_numbers: Int[Array, " prompts"] | None = None,
 ) -> Decoded:
     """Runs the model until all samples have ended.
 
@@ -59,6 +60,7 @@ def decode(
       fault_tables: the prompts' fault tables; None to sample without tracking faults.
       counts: number of samples per prompt, 0 for a prompt that only pads the batch; `plan.samples`
         for every prompt when None.
+      key_numbers: a number for each prompt that is folded into its key first; None folds nothing.
 
     Returns:
       The samples. If a prompt has fewer than `plan.samples`, the rest are empty.
@@ -70,6 +72,8 @@ def decode(
     """
     capacity = plan.settings.max_tokens
     scanned = plan.transformer.config.loops_over_layers
+    if key_numbers is not None:
+        keys = jax.vmap(jax.random.fold_in)(keys, key_numbers)
     work = Work(
         params if scanned else join_projections(unstack_layers(params)),
         jnp.full_like(lengths, plan.samples) if counts is None else counts,
@@ -91,9 +95,9 @@ def decode(
                 f"for each of {plan.samples} samples, and frozen_activations = False"
             )
     # A cache can't grow in stages if slots are refilled: at any step, some sample may already have
-    # its full length. With branches, it has few rows.
+    # its full length. With branches, a prompt's samples share one row.
     first, *larger = (
-        (capacity,)
+        (branches.entries(plan) if plan.branches else capacity,)
         if some_wait or plan.branches
         else capacities(plan.transformer.config, len(prompts) * plan.rows, capacity)
     )
@@ -101,7 +105,7 @@ def decode(
     loop, step = _Loop(work, some_wait), partial(_step, plan, work)
     state = _beginning(plan, work, prefill(prompts[:slots], lengths[:slots]), some_wait)
     if plan.branches:
-        return branches.run(step, work, state, plan.branches).made
+        return branches.run(partial(_draw, plan, work), plan, work, state).made
     taken = 0
     for filled, larger_capacity in zip((first, *larger), larger, strict=False):
         with _at_most(filled - taken):
@@ -164,7 +168,7 @@ def _read(
     lengths: Int[Array, " prompts"],
 ) -> ReadPrompts:
     """Prefills prompts; each row's cache starts with `entries` entries and grows to `capacity`."""
-    rows = plan.branches[0] if plan.branches else plan.rows
+    rows = 1 if plan.branches else plan.rows
     reading = plan.transformer.prefill(params, prompts, lengths, capacity, rows, entries)
     last = jnp.take_along_axis(reading.hidden, (lengths - 1)[:, None, None], axis=1)
     return ReadPrompts(last[:, 0], reading.cache, reading.frozen_activations)
@@ -190,56 +194,59 @@ def _beginning(plan: Plan, work: Work, read: ReadPrompts, some_wait: bool) -> De
         last=read.last,
         sample=sample,
         position=jnp.zeros((slots, plan.rows), jnp.int32),
-        hidden=jnp.repeat(read.last, plan.branches[0] if plan.branches else plan.rows, axis=0),
+        hidden=jnp.repeat(read.last, plan.branches[-1] if plan.branches else plan.rows, axis=0),
         cache=read.cache,
         quote=None if quotes is None else initial(quotes, of_row, sample.reshape(-1)),
         faults=None if faults is None else fault_tracking.initial(faults, of_row),
-        branches=branches.one_each(slots, plan.rows) if plan.branches else None,
+        branches=branches.beginning(plan, work, read.last) if plan.branches else None,
     )
 
 
 def _step(plan: Plan, work: Work, state: DecodeState) -> DecodeState:
     """One decode step: draws a token for each row and runs the model over it."""
     at_work = alive(work, state)
-    logits, everything = _logits(plan, work, state)
+    drawn, token, ended = _draw(plan, work, state, at_work, _logits(plan, work, state))
+    goes_on = at_work & ~ended
+    hidden, cache, frozen = _pass(plan, work, drawn, token, goes_on)
+    last = drawn.position - 1
+    made = with_frozen_activations(drawn.made, state.sample, last, frozen, goes_on)
+    state = drawn._replace(
+        made=made._replace(passes=made.passes + 1), hidden=hidden[:, 0], cache=cache
+    )
+    return begin_samples(work, state, ended)
+
+
+def _draw(
+    plan: Plan,
+    work: Work,
+    state: DecodeState,
+    at_work: Bool[Array, "slots rows"],
+    logits: Logits,
+) -> tuple[DecodeState, Int[Array, "slots rows"], Bool[Array, "slots rows"]]:
+    """Draws a token for each row that is at work.
+
+    Returns:
+      The state, in which rows whose samples have ended have their prompts' next samples, if there
+      are any; the tokens; and these rows.
+    """
     uniforms = _uniforms(work.keys[state.prompts], state.sample, state.position).reshape(-1)
-    quote = state.quote
+    flat, quote = at_work.reshape(-1), state.quote
     if work.quotes is not None and quote is not None:
         left = (plan.settings.max_tokens - state.position).reshape(-1)
-        dead = ~at_work.reshape(-1)
-        drawn = draw_allowed(logits, uniforms, plan.settings, dead, work.quotes, quote, left)
-        quote = advance(work.quotes, quote, drawn.token)
-    elif everything is not None:
-        drawn = draw(everything, uniforms, plan.settings)
+        drawn = draw_allowed(logits.of, uniforms, plan.settings, ~flat, work.quotes, quote, left)
+        advanced = advance(work.quotes, quote, drawn.token)
+        quote = jax.tree.map(partial(jnp.where, flat), advanced, quote)
+    else:
+        drawn = draw(logits.by_row(), uniforms, plan.settings)
     token = jnp.where(at_work, drawn.token.reshape(at_work.shape), plan.pad_id)
     ended = state.position + 1 == plan.settings.max_tokens
     for id in (plan.eos_id, *plan.other_eos_ids):
         ended |= token == id
     ended &= at_work
-    split = None
-    if state.branches is not None:
-        split = branches.split(state.branches, branches.room(state), token, at_work & ~ended)
-        at_work, ended = at_work & split.fits, ended & split.fits
-        quote = jax.tree.map(partial(jnp.where, split.fits), quote, state.quote)
-    state = _with_token(work, state, token, at_work, drawn, everything)
-    state = state._replace(quote=quote)
-    goes_on = at_work & ~ended
-    if split is None:
-        hidden, cache, frozen = _pass(plan, work, state, token, goes_on)
-        last = state.position - 1
-        made = with_frozen_activations(state.made, state.sample, last, frozen, goes_on)
-        state = state._replace(made=made, hidden=hidden[:, 0], cache=cache)
-    else:
-        state = branches.read(plan.transformer, work, state, token, split)
-
-    # Assign the prompt's next samples to the rows that have just become free.
+    state = _with_token(work, state, token, at_work, drawn, logits)
     dealt = jnp.max(state.sample, axis=1, keepdims=True) + jnp.cumsum(ended, axis=1)
-    state = state._replace(
-        made=state.made._replace(passes=state.made.passes + 1),
-        sample=jnp.where(ended, dealt, state.sample),
-    )
-    # With branches there is a row for each sample, so none begins another.
-    return begin_samples(work, state, ended) if split is None else state
+    sample = jnp.where(ended, dealt, state.sample)
+    return state._replace(quote=quote, sample=sample), token, ended
 
 
 def _pass(
@@ -268,31 +275,22 @@ def _uniforms(
     return jax.vmap(jax.vmap(of_row, in_axes=(None, 0, 0)))(keys, sample, position)
 
 
-def _logits(
-    plan: Plan, work: Work, state: DecodeState
-) -> tuple[LogitsOf, Float[Array, "batch vocab"] | None]:
-    """Each row's logits on demand, and all logits if they are needed anyway."""
+def _logits(plan: Plan, work: Work, state: DecodeState) -> Logits:
+    """Each row's logits on demand, or all of them if they are needed anyway."""
     hidden = state.hidden
-    of_row = None if state.branches is None else branches.places(state)
 
     def of_all(hidden: Array) -> Array:
         logits = plan.transformer.logits(work.params, hidden[:, None])[:, 0]
         return logits[:, : plan.vocabulary_size]
 
-    def of_rows(chosen: Array) -> Array:
-        if of_row is None:
-            return of_all(hidden[chosen])
-        return of_all(hidden)[of_row[chosen]]  # rows of one branch have the same
-
-    by_row = hidden if of_row is None else hidden[of_row]
     if work.quotes is None or plan.settings.free_log_probs:
         everything = of_all(hidden)
-        everything = everything if of_row is None else everything[of_row]
-        return given(everything), everything
+        return Logits(given(everything), lambda: everything, jax.nn.logsumexp(everything, axis=-1))
     on_demand = LogitsOf(
-        of_rows, lambda tokens: plan.transformer.logits_of(work.params, by_row, tokens)
+        lambda rows: of_all(hidden[rows]),
+        lambda tokens: plan.transformer.logits_of(work.params, hidden, tokens),
     )
-    return on_demand, None
+    return Logits(on_demand, lambda: of_all(hidden), None)
 
 
 def _with_token(
@@ -301,7 +299,7 @@ def _with_token(
     token: Int[Array, "slots rows"],
     at_work: Bool[Array, "slots rows"],
     drawn: Drawn,
-    everything: Float[Array, "batch vocab"] | None,
+    logits: Logits,
 ) -> DecodeState:
     """Appends a token to the sample of each row that is at work."""
     made, free, constrained = state.made, None, None
@@ -309,7 +307,8 @@ def _with_token(
         free = drawn.log_prob
     else:
         constrained = drawn.log_prob
-        free = log_prob_of(everything, drawn.token) if everything is not None else None
+        if logits.totals is not None:
+            free = logits.of.tokens(drawn.token[:, None])[:, 0] - logits.totals
     prompt, position = state.prompts[:, None], state.position
     # Other rows get an index past the last sample, which drops the write.
     sample = jnp.where(at_work, state.sample, made.tokens.shape[1])

@@ -36,9 +36,9 @@ class Plan:
         needs its own slot.
       other_eos_ids: further tokens that end a sample; no constraint allows them.
       slots: number of prompts in flight at a time; all when None.
-      branches: the numbers of branches that there are loops for, rising, the last of them `rows`
-        (see `branches.run`). They need a row for each sample and a slot for each prompt. Empty if
-        the model reads each row by itself.
+      branches: the numbers of tokens of a prompt that a pass can read, rising, the last of them
+        `rows` (see `decoding.branches`). They need a row for each sample and a slot for each
+        prompt. Empty if the model reads each row by itself.
     """
 
     transformer: Transformer
@@ -73,22 +73,39 @@ class Work(NamedTuple):
 
 
 class Branches(NamedTuple):
-    """Which samples have drawn the same tokens so far.
+    """Which samples have drawn the same tokens so far, and what the model has read of them.
+
+    The model reads the tokens at the places of a pass together.
 
     Attributes:
-      of_row: the branch within its slot that each row is on; for an idle row, any.
-      needed: the maximum number of branches of a slot. If there is no room for so many, the last
-        step was not done.
+      of_row: the branch that each row is on: its first row. For an idle row, any.
+      token: the token that each row has drawn last.
+      ready: whether that token has been read, so that the row can draw the next one.
+      place: the place in the last pass at which it was read.
+      read: the token that was read at each place.
+      goes_on: whether the next place goes on with a drafted token.
+      start: the cache's entry of the first place.
+      shown: which of the cache's entries hold each row's tokens.
+      logits: the logits of each place; None if they are computed on demand.
+      totals: the logarithm of the sum of their exponentials.
     """
 
     of_row: Int[Array, "slots rows"]
-    needed: Int[Array, ""]
+    token: Int[Array, "slots rows"]
+    ready: Bool[Array, "slots rows"]
+    place: Int[Array, "slots rows"]
+    read: Int[Array, "slots places"]
+    goes_on: Bool[Array, "slots places"]
+    start: Int[Array, ""]
+    shown: Bool[Array, "slots rows entries"]
+    logits: Float[Array, "slots places vocab"] | None
+    totals: Float[Array, "slots places"] | None
 
 
 class DecodeState(NamedTuple):
     """The loop's carried state.
 
-    The model's batch has a row per row of each slot, or a row per branch.
+    The model's batch has a row per row of each slot, or with branches a row per slot.
 
     Attributes:
       made: the samples so far.
@@ -99,7 +116,8 @@ class DecodeState(NamedTuple):
       sample: the index of each row's sample within its prompt; the prompt's number of samples or
         more for an idle row.
       position: position of the next token in the sample.
-      hidden: the representation that predicts the next token.
+      hidden: the representation that predicts the next token of each row, or with branches the one
+        of each place.
       cache: keys and values, by slot.
       quote: each row's state in its prompt's graph.
       faults: the fault tracker's state of each row.

@@ -17,6 +17,7 @@ from gophercite.browser.encoding import PREFIX_TOKENS, encode_judged_response
 from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
 from gophercite.decoding.claim_in_quote import Shown, sample_supported
 from gophercite.decoding.in_flight import slots, usual_slots
+from gophercite.decoding.random_keys import take_keys
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
@@ -128,7 +129,9 @@ def sample_in_turn(
     else:
         in_flight = slots(max_num_seqs, whole, most)
     filled = _filled_up(quotes, each * missing)
-    keys = _keys_of_prompts(keys, missing, each)
+    # Questions that pad the batch draw nothing; they get the first one's key.
+    of_prompt = np.repeat([*range(len(questions)), *[0] * missing], each)
+    keys, numbers = take_keys(keys, of_prompt), [*range(each)] * size
     counts = counts + [0] * (each * missing)
     draw = partial(
         sample,
@@ -145,10 +148,12 @@ def sample_in_turn(
         coming=coming,
     )
     if shown is None or filled is None:
-        drawn = draw(key=keys, quotes=filled, samples_per_prompt=counts)
+        drawn = draw(key=keys, key_numbers=numbers, quotes=filled, samples_per_prompt=counts)
         lacks = np.zeros(sum(counts), bool)
     else:
-        drawn, lacks = sample_supported(draw, keys, filled, counts, vocabulary, shown, each)
+        drawn, lacks = sample_supported(
+            draw, keys, numbers, filled, counts, vocabulary, shown, each
+        )
     first = np.cumsum([0, *counts])  # index of each prompt's first sample
     turns_of = [divmod(number, each) for number in range(count)]
     return [
@@ -173,19 +178,6 @@ def _candidate(
     constrained = _sum(drawn.constrained_log_probs, row)
     text, lacks_claim = vocabulary.decode(tokens), bool(lacks[row])
     return Candidate(prompt, tokens, text, log_prob, constrained, lacks_claim)
-
-
-@partial(jax.jit, static_argnums=(1, 2))
-def _keys_of_prompts(
-    keys: Key[Array, " questions"], missing: int, each: int
-) -> Key[Array, " prompts"]:
-    """Folds each prompt's index within its question into the question's key.
-
-    The first question's key serves `missing` more questions, which pad the batch.
-    """
-    keys = jnp.concatenate([keys, *[keys[:1]] * missing])
-    of_question = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
-    return jax.vmap(of_question, in_axes=(0, None))(keys, jnp.arange(each)).reshape(-1)
 
 
 def _filled_up(quotes: QuoteTables | None, prompts: int) -> QuoteTables | None:

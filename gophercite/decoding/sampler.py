@@ -6,11 +6,9 @@ next sample, so that rows stay busy until the prompt's last samples.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
@@ -19,6 +17,7 @@ from gophercite.decoding.across_processes import on_all, on_host, shared_mesh
 from gophercite.decoding.branches import usual_sizes
 from gophercite.decoding.decode_state import Plan
 from gophercite.decoding.fault_tracking import FaultTables
+from gophercite.decoding.random_keys import take_keys
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.model_folders.checkpoint_files import CheckpointError
@@ -74,6 +73,7 @@ def sample(
     least_width: int = 1,
     least_samples: int = 1,
     branches: Sequence[int] | None = None,
+    key_numbers: Sequence[int] | None = None,
     coming: Callable[[], Params] | None = None,
 ) -> Samples:
     """Continues each prompt up to an end of sequence or `settings.max_tokens`.
@@ -84,7 +84,7 @@ def sample(
       prompts: token ids; lengths may differ but must not be 0.
       key: random key of the draws, or one per prompt. The draws of sample j of prompt i depend on
         (key i, j, position of the token) and on nothing else, in particular not on the rest of the
-        batch. A single key is folded with i.
+        batch. See `key_numbers`.
       settings: how tokens are drawn.
       eos_id: the token that ends a sample.
       pad_id: fills the positions after it.
@@ -110,6 +110,8 @@ def sample(
         maximum number of samples per prompt (`branches.run`); all prompts are then in flight. Empty
         to read each row by itself. When None, those of `branches.usual_sizes` for one prompt on a
         single CPU device that has all its samples in flight, and none otherwise.
+      key_numbers: a number for each prompt that is folded into its key before all else. When None,
+        a single key is folded with the prompt's index, and several are used as they are.
       coming: waits for the parameters and returns them; they must be on this process's devices.
         `params` then holds their shapes, dtypes and shardings (`jax.ShapeDtypeStruct`), and the
         program is compiled from these while the parameters are loaded.
@@ -143,11 +145,12 @@ def sample(
     for name, found in (("key", key), ("quotes", None if quotes is None else quotes.first)):
         if found is not None and found.ndim and len(found) < len(prompts):
             raise ValueError(f"{name}: {len(found)} for {len(prompts)} prompts")
-    keys = (
-        jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(prompts)))
-        if key.ndim == 0
-        else key
-    )
+    if key_numbers is None and key.ndim == 0:
+        key_numbers = range(len(prompts))
+    if key_numbers is not None and len(key_numbers) != len(prompts):
+        raise ValueError(f"key_numbers: {len(key_numbers)} for {len(prompts)} prompts")
+    keys = take_keys(key, np.arange(len(prompts)))
+    numbers = None if key_numbers is None else np.array(key_numbers, np.int32)
     if branches is None:
         one = len(prompts) == 1 and rows >= most and on_one_cpu(params)
         branches = usual_sizes(most) if one else ()
@@ -164,7 +167,7 @@ def sample(
         branches=tuple(branches),
     )
     mesh = shared_mesh(params)
-    inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts))
+    inputs = on_all(mesh, (tokens, lengths, keys, quotes, fault_tables, counts, numbers))
     if coming is None:
         program = kept_programs.ready(plan, params, *inputs)
     else:

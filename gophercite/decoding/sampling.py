@@ -155,6 +155,20 @@ class LogitsOf(NamedTuple):
     tokens: Callable[[Int[Array, "samples tokens"]], Float[Array, "samples tokens"]]
 
 
+class Logits(NamedTuple):
+    """What rows draw from.
+
+    Attributes:
+      of: logits on demand.
+      by_row: returns all logits of all rows, [batch, vocab].
+      totals: the logarithm of the sum of their exponentials; None if it isn't wanted.
+    """
+
+    of: LogitsOf
+    by_row: Callable[[], Float[Array, "batch vocab"]]
+    totals: Float[Array, " batch"] | None
+
+
 def given(logits: Float[Array, "samples vocab"]) -> LogitsOf:
     """Wraps logits that have been computed already."""
     return LogitsOf(

@@ -5,7 +5,6 @@ matrix, which is multiplied with the prompt's keys. Only the tokens that a sampl
 own entries. The tokens of sample j of prompt p are in row `p * samples + j` of a batch.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -48,12 +47,19 @@ class Entries(NamedTuple):
       filled: whether each of the samples' own entries holds a token.
       next: number of tokens added to each row so far. They take its entries in turn; when all are
         taken, the oldest is overwritten.
+      seen: in a pass, which entries each new token attends to; None if to all tokens of its row
+        that don't come after it.
     """
 
     lengths: Int[Array, " prompts"]
     positions: Int[Array, "prompts samples capacity"]
     filled: Bool[Array, "prompts samples capacity"]
     next: Int[Array, ""]
+    seen: Bool[Array, "prompts samples length capacity"] | None = None
+
+    def attended(self) -> Bool[Array, "prompts samples #length capacity"]:
+        """The entries that new tokens attend to, unless they come after them."""
+        return self.filled[:, :, None] if self.seen is None else self.seen
 
 
 class Cache(NamedTuple):
@@ -124,45 +130,6 @@ def forget_rows(cache: Cache, forgotten: Bool[Array, "prompts samples"]) -> Cach
     """Removes all tokens that some rows added to their prompts, so that they can start again."""
     entries = cache.entries
     return cache._replace(entries=entries._replace(filled=entries.filled & ~forgotten[..., None]))
-
-
-def select_rows(cache: Cache, chosen: Int[Array, "prompts some"]) -> Cache:
-    """Replaces each prompt's rows by some of them.
-
-    Args:
-      cache: the cache.
-      chosen: indices of each prompt's rows; there may be more or fewer than before, and an index
-        may occur more than once.
-
-    Returns:
-      The cache, in which row i of prompt p is what `chosen[p, i]` was.
-    """
-    prompts, samples = cache.entries.filled.shape[:2]
-
-    def of_prompts(x: Array, axis: int) -> Array:
-        return jax.vmap(lambda of_prompt, rows: jnp.take(of_prompt, rows, axis=axis))(x, chosen)
-
-    def own(layer: LayerCache, rows: Array) -> Array:
-        kv_heads = layer.prompt_keys.shape[-3]
-        rows = rows.reshape(prompts, kv_heads, samples, *rows.shape[-2:])
-        return _stored(of_prompts(rows, 1))
-
-    def selected(layer: LayerCache) -> LayerCache:
-        put = partial(own, layer)
-        if isinstance(cache.layers, LayerCache):
-            put = jax.vmap(put)
-        return layer._replace(keys=put(layer.keys), values=put(layer.values))
-
-    layers: LayerCache | tuple[LayerCache, ...]
-    if isinstance(cache.layers, LayerCache):
-        layers = selected(cache.layers)
-    else:
-        layers = tuple(map(selected, cache.layers))
-    entries = cache.entries._replace(
-        positions=of_prompts(cache.entries.positions, 0),
-        filled=of_prompts(cache.entries.filled, 0),
-    )
-    return cache._replace(layers=layers, entries=entries)
 
 
 def replace_prompts(cache: Cache, places: Int[Array, " some"], other: Cache) -> Cache:

@@ -88,7 +88,7 @@ def cached_attention(
     # weights, which saves passes over all scores.
     places_matter = window is not None or relative is not None or biases is not None
     far = scores(cache.prompt_keys, prompt_places, in_prompt, masked=places_matter)
-    near = scores(own_keys, entries.positions[:, :, None], entries.filled[:, :, None])
+    near = scores(own_keys, entries.positions[:, :, None], entries.attended())
     counted = None if places_matter else in_prompt[:, 0, 0]
     mixed = _mix_values(far, near, counted, cache.prompt_values, own_values, q.dtype)
     return by_token(mixed, q.shape)

@@ -57,7 +57,7 @@ def cached_attention_by_kernel(
         cache.prompt_values,
         cache.keys,
         cache.values,
-        entries.filled[:, :, None] & (places >= entries.positions[:, :, None]),
+        entries.attended() & (places >= entries.positions[:, :, None]),
         entries.lengths,
         jnp.minimum(entries.next, entries.filled.shape[2]),
         jnp.zeros((), jnp.int32) if cache.layer is None else cache.layer,

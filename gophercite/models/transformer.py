@@ -361,6 +361,7 @@ class Transformer:
         positions: Int[Array, "batch length"],
         real: Bool[Array, "batch length"],
         cache: Cache,
+        seen: Bool[Array, "prompts samples length capacity"] | None = None,
     ) -> Reading:
         """Reads new tokens after those in a cache.
 
@@ -370,12 +371,14 @@ class Transformer:
           positions: the tokens' positions in their sequences.
           real: False where a row has ended and its token is padding.
           cache: the cache, with room for the tokens.
+          seen: which entries of their row the tokens attend to, with their own, unless they come
+            after them; None for all.
 
         Returns:
           The reading; each layer's part of the cache is updated in place.
         """
         x = self.embed(params, tokens, positions)
-        entries = enter_tokens(cache.entries, positions, real)
+        entries = enter_tokens(cache.entries, positions, real)._replace(seen=seen)
         biases = shared_biases(self.config, params)
         turns = cache.rotations.at(positions) if cache.rotations is not None else None
         block = self._block
@@ -399,7 +402,8 @@ class Transformer:
                 layers = (*layers[:first], *written, *layers[last:])
             first = last
         hidden = self._final_norm(params, x)
-        return Reading(hidden, cache._replace(layers=layers, entries=entries), frozen_activations)
+        cache = cache._replace(layers=layers, entries=entries._replace(seen=None))
+        return Reading(hidden, cache, frozen_activations)
 
     def _context(self, positions: Int[Array, "batch length"], segments: Segments) -> Context:
         """What all layers share in one pass over a batch, except T5's biases."""

@@ -14,6 +14,7 @@ from gophercite.vocabularies.tokenizer_config import read_special_tokens
 from gophercite.vocabularies.vocabulary import VocabularyError
 
 TOKENIZER_JSON = "tokenizer.json"
+PREFIX_PATTERN = r"\A"  # how a dummy prefix's pattern begins, where one is needed
 
 
 def token_before_texts(tokenizer: tokenizers.Tokenizer) -> int | None:

@@ -6,8 +6,9 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, models, normalizers, processors
 
+from gophercite.vocabularies.beginnings import PREFIX_PATTERN
+
 _SPACE = "\u2581"  # how pieces write a space
-PREFIX_PATTERN = r"\A"  # how a dummy prefix's pattern begins, where one is needed
 _UNIGRAM = 1  # TrainerSpec's number
 _PieceType = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import tokenizers
 
-from gophercite.vocabularies.beginnings import TOKENIZER_JSON, token_before_texts
-from gophercite.vocabularies.conversion import PREFIX_PATTERN
+from gophercite.vocabularies.beginnings import (
+    PREFIX_PATTERN,
+    TOKENIZER_JSON,
+    token_before_texts,
+)
 from gophercite.vocabularies.end_tokens import write_end_tokens
 from gophercite.vocabularies.library_errors import naming_library_errors
 from gophercite.vocabularies.prompt_form import PromptForm

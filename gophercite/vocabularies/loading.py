@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from gophercite.storage import is_remote, local_copy
-from gophercite.vocabularies import hugging_face, sentence_piece
+from gophercite.vocabularies import hugging_face
 from gophercite.vocabularies.end_tokens import read_end_tokens
 from gophercite.vocabularies.listing import MODEL_NAMES, check_listing, write_listing
 from gophercite.vocabularies.prompt_form import PromptForm, read_prompt_form
@@ -52,7 +52,7 @@ def _load(path: pathlib.Path) -> Vocabulary:
     if path.suffix == ".json":
         return hugging_face.HuggingFaceVocabulary.from_file(path)
     if path.suffix == ".model":
-        return sentence_piece.SentencePieceVocabulary.from_file(path)
+        return _read_sentence_piece(path)
     raise VocabularyError(
         f"{path}: expected a SentencePiece .model file, a tokenizer.json, or a folder with one"
     )
@@ -78,9 +78,15 @@ def renew_vocabulary(folder: str | os.PathLike[str]) -> None:
 def _load_folder(folder: pathlib.Path) -> Vocabulary:
     for name in MODEL_NAMES:
         if (folder / name).exists():
-            return sentence_piece.SentencePieceVocabulary.from_file(folder / name)
+            return _read_sentence_piece(folder / name)
     if (folder / hugging_face.FILE_NAME).exists():
         return hugging_face.HuggingFaceVocabulary.from_file(folder / hugging_face.FILE_NAME)
     raise FileNotFoundError(
         f"{folder}: the folder holds no vocabulary (one of {', '.join(_NAMES)})"
     )
+
+
+def _read_sentence_piece(path: pathlib.Path) -> Vocabulary:
+    from gophercite.vocabularies import sentence_piece  # protobuf takes a while to import
+
+    return sentence_piece.SentencePieceVocabulary.from_file(path)
