@@ -37,10 +37,12 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 def normalise_text(text: str) -> str:
     r"""Returns `text` normalised as in documents; the function is idempotent.
 
-    Line ends become `\n`, zero-width characters and soft hyphens are removed, lone surrogates
-    become U+FFFD, and the rest is converted to Unicode's normal form C. Nothing else changes: case,
-    spaces, typography and control characters are kept.
+    Line ends become `\n`, zero-width characters and soft hyphens are removed, null characters and
+    lone surrogates become U+FFFD, and the rest is converted to Unicode's normal form C. Nothing
+    else changes: case, spaces, typography and other control characters are kept.
     """
+    if "\0" in text:  # SQLite's excerpts would end there, and PostgreSQL can't store it
+        text = text.replace("\0", "\ufffd")
     if text.isascii() and "\r" not in text:
         return text
     # Most texts have none of these, and searching for single characters takes a tenth of the

@@ -62,7 +62,7 @@ from gophercite.reports.browsing_sections import (
 )
 from gophercite.reports.extraction import extraction_section
 from gophercite.reports.report_files import Section, write_report
-from gophercite.reports.votes import stance_section, truthful_section
+from gophercite.reports.votes import check_vote, stance_section, truthful_section
 from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
 from gophercite.storage.json_lines import read_json_lines
 
@@ -107,7 +107,7 @@ def _sections(flags: argparse.Namespace) -> Iterable[Section]:
 
 def _read(file: str) -> list[Comparison]:
     report = records.Report()
-    found = list(records.read(file, Comparison, report=report))
+    found = records.read_some(file, Comparison, report=report)
     if report.skipped:
         print(f"{file}: {report}", file=sys.stderr)
     return found
@@ -120,7 +120,7 @@ def _overall(file: str) -> Estimate:
     return shares[OVERALL]
 
 
-def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
+def _votes(files: Sequence[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
     """Returns votes by system; a system may have several files."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name, file in files:
@@ -130,7 +130,15 @@ def _votes(files: Iterable[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
                 raise value
             if not isinstance(value, dict) or "item" not in value:
                 raise ValueError(f"{file}:{number}: is not a vote: it has no 'item'")
+            try:
+                check_vote(value)
+            except RecordError as error:
+                raise RecordError(error.problem, error.field, file, number) from None
             of.append(value)
+    for name, of in found.items():
+        if not of:  # one of several files may be empty: nothing was left for people to judge
+            given = ", ".join(file for other, file in files if other == name)
+            raise RecordError("holds no votes", None, given)
     return found
 
 
@@ -154,6 +162,8 @@ def _short_answers(file: str) -> list[dict[str, Any]]:
         except RecordError as error:
             raise RecordError(error.problem, error.field, file, number) from None
         lines.append(fields.values)
+    if not lines:
+        raise RecordError("holds no answers", None, file)
     return lines
 
 

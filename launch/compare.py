@@ -19,7 +19,7 @@ from typing import TypeVar
 from named_paths import named_path, refuse_own_results, refuse_repeated
 
 from gophercite.evaluation.intervals import Estimate
-from gophercite.records import Comparison, RatedAnswer, Report, read
+from gophercite.records import Comparison, RatedAnswer, Report, read_some
 from gophercite.reports.figure_sections import SavedSystem, figures_section
 from gophercite.reports.human import (
     Verdict,
@@ -33,6 +33,7 @@ from gophercite.reports.saved_results import (
     differences_table,
     preference_by_score,
     read_system,
+    require_same_questions,
     shared,
     shared_table,
 )
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parse(arguments)
     try:
         systems = [read_system(name, prefix) for name, prefix in flags.system]
+        require_same_questions(systems)
         sections = [*_automatic(systems), *_human(flags)]
         sections.append(figures_section({system.name: system for system in systems}))
         files = write_report(flags.output, flags.title, sections)
@@ -137,7 +139,7 @@ def _preferences(found: Mapping[str, Estimate | None]) -> Table:
 
 def _read(path: str, kind: type[R]) -> list[R]:
     report = Report()
-    found = list(read(path, kind, report=report))
+    found = read_some(path, kind, report=report)
     if report.skipped:
         print(f"{path}: {report}", file=sys.stderr)
     return found

@@ -27,9 +27,14 @@ from named_paths import named_path, refuse_own_results
 
 from gophercite.evaluation.policies import Chain, Policy, PolicyStudy
 from gophercite.model_folders.checkpoint_files import best_step
+from gophercite.reports.figure_sections import SavedSystem
 from gophercite.reports.policy_report import quality_table, scored_questions, sections, summary
 from gophercite.reports.report_files import Section, write_files, write_report
-from gophercite.reports.saved_results import SavedResultsError, read_system
+from gophercite.reports.saved_results import (
+    SavedResultsError,
+    read_system,
+    require_same_questions,
+)
 from gophercite.reports.tables import Table
 from gophercite.storage.json_fields import JsonFields, RecordError, in_one_line
 from gophercite.storage.json_lines import read_json_lines, read_one
@@ -50,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags = _parse(arguments)
     try:
-        policies = [_policy(name, prefix) for name, prefix in flags.policy]
+        systems = [read_system(name, prefix) for name, prefix in flags.policy]
+        require_same_questions(systems)
+        prefixes = [prefix for _, prefix in flags.policy]
+        policies = [_policy(*each) for each in zip(systems, prefixes, strict=True)]
         pairs = zip(policies[::2], policies[1::2], strict=True)
         study = PolicyStudy([Chain(*pair) for pair in pairs])
         parts = sections(study)
@@ -67,16 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _policy(name: str, prefix: str) -> Policy:
-    """Reads one policy's samples, and how far it has moved according to its run.
+def _policy(system: SavedSystem, prefix: str) -> Policy:
+    """Returns a policy, with its free samples and how far it has moved according to its run.
 
     Raises:
       RecordError, SavedResultsError: a file is missing or does not come from an evaluation.
     """
-    samples = read_system(name, prefix).samples
     free = f"{prefix}_free"
     has_free = epath.Path(f"{free}.jsonl").exists()
-    return Policy(name, samples, read_system(name, free).samples if has_free else (), _kl(prefix))
+    freely = read_system(system.name, free).samples if has_free else ()
+    return Policy(system.name, system.samples, freely, _kl(prefix))
 
 
 def _kl(prefix: str) -> float | None:

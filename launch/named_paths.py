@@ -13,11 +13,16 @@ def named_path(text: str) -> tuple[str, str]:
     """Reads NAME=PATH, for argparse's `type`; the path may contain further `=`.
 
     Raises:
-      argparse.ArgumentTypeError: there is no `=`, or one side of it is empty.
+      argparse.ArgumentTypeError: there is no `=`, a side of it is empty, or the name is not
+        UTF-8.
     """
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise argparse.ArgumentTypeError(f"{text!r} must be NAME=PATH")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r}: the name is not UTF-8") from None
     return name, path
 
 

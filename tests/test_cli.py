@@ -1,5 +1,6 @@
 """The command's results, exit statuses and messages, and what it imports."""
 
+import gzip
 import json
 import pathlib
 import subprocess
@@ -98,6 +99,33 @@ def test_failure_is_one_line_on_stderr(
     assert captured.err.startswith(f"gophercite {arguments[0]}: ")
     assert captured.err.count("\n") == 1
     assert "nowhere" in captured.err
+
+
+def test_validate_goes_on_after_a_file_that_can_not_be_read(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = b'{"id": "a", "title": "t", "text": "x"}\n'
+    files = {
+        "cut.jsonl.gz": gzip.compress(b"[]\n" + good * 9)[:-9],
+        "empty.jsonl": b"\n",
+        "bad.jsonl": b"{}\n",
+        "good.jsonl": good,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
+    paths = [str(tmp_path / name) for name in files]
+    for flags in ([], ["--json"]):
+        assert cli.main(["validate", *paths, "--kind", "documents", *flags]) == 1
+        said = capsys.readouterr()
+        assert "empty.jsonl: holds no records\n" in said.err
+        assert "cut.jsonl.gz:" in said.err
+        assert "damaged here" in said.err
+        assert said.err.count("\n") == 1
+        if flags:
+            assert paths[2] in [each["file"] for each in json.loads(said.out)["errors"]]
+        else:
+            assert "bad.jsonl:1: field 'id'" in said.out
+            assert "cut.jsonl.gz:1: expected an object" in said.out
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["validate", "x"], ["info"]], ids=str)

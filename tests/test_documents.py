@@ -31,6 +31,7 @@ def test_normalisation_is_idempotent_composed_and_encodable(text: str) -> None:
         ("e\u200b\u0301", "é"),
         ("👨\u200d👩\u200d👧 می\u200cخواهم", "👨\u200d👩\u200d👧 می\u200cخواهم"),
         ("half \ud83d pair", "half \ufffd pair"),
+        ("nothing \0 here", "nothing \ufffd here"),
         ("  Tabs\t, “quotes” and CASE stay ", "  Tabs\t, “quotes” and CASE stay "),
     ],
 )

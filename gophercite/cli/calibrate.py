@@ -14,6 +14,7 @@ from gophercite.cli.output import (
     print_json,
     print_text,
     require_unread,
+    require_utf8,
     write_text,
 )
 from gophercite.text.counting import counted, percent
@@ -78,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
     from gophercite.evaluation.abstention import coverage_curve
     from gophercite.storage.json_fields import RecordError
 
+    require_utf8("--about", options.about)
     require_unread("--out", options.out, [options.answers, options.questions])
     try:
         labelled = list(_labelled(options))
@@ -119,7 +121,7 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
     from gophercite.storage.json_lines import read_json_lines
 
     questions = _questions(options.questions)
-    lines_of_ids: dict[str, int] = {}
+    lines_of_ids: dict[tuple[str, str], int] = {}
     declined = unlabelled = 0
     for number, value in read_json_lines(options.answers):
         if isinstance(value, RecordError):
@@ -130,8 +132,8 @@ def _labelled(options: argparse.Namespace) -> "Iterator[tuple[Answer, bool]]":
             label = value.get("good")
             if not isinstance(label, bool | None):
                 raise RecordError("must be true or false", "good")
-            if (id := value.get("question_id")) is not None:
-                _require_first(str(id), number, lines_of_ids)
+            id = value.get("question_id")
+            _require_first(id, answer.question, number, lines_of_ids)
             if label is None and (question := questions.get(str(id))) is not None:
                 _require_same(answer, question, options.questions)
                 label = _gold_label(answer, question)
@@ -156,28 +158,36 @@ def _questions(path: str | None) -> "dict[str, Question]":
     if path is None:
         return {}
     report = records.Report()
-    questions = {
-        question.id: question for question in records.read(path, records.Question, report=report)
-    }
+    found = records.read_some(path, records.Question, report=report)
+    questions = {question.id: question for question in found}
     if report.skipped:
         note(str(report))
     return questions
 
 
-def _require_first(id: str, number: int, lines_of_ids: dict[str, int]) -> None:
+def _require_first(
+    id: object, question: str, number: int, lines: dict[tuple[str, str], int]
+) -> None:
     """Refuses a second answer to a question: only answers to different questions are independent.
 
+    Args:
+      id: the question's id; without one, its text tells it from others.
+      question: its text.
+      number: the line.
+      lines: the earlier lines, by their field and what it holds; this one is added.
+
     Raises:
-      RecordError: an earlier line has this id.
+      RecordError: an earlier line answers this question.
     """
     from gophercite.storage.json_fields import RecordError
 
-    first = lines_of_ids.setdefault(id, number)
+    key = ("question", question) if id is None else ("question_id", str(id))
+    first = lines.setdefault(key, number)
     if first != number:
         problem = (
-            f"{id!r} is already the question of line {first}: keep one answer to each question"
+            f"{key[1]!r} is already the question of line {first}: keep one answer to each question"
         )
-        raise RecordError(problem, "question_id")
+        raise RecordError(problem, key[0])
 
 
 def _require_same(answer: "Answer", question: "Question", path: str) -> None:

@@ -87,6 +87,22 @@ def require_on_disk(name: str, path: str) -> None:
         raise RefusedError(f"{name} {path}: must be on a disk; a bucket takes a copy of it")
 
 
+def require_utf8(name: str, text: str | None) -> None:
+    """Refuses a text of the command line that can't be stored: only paths may be other bytes.
+
+    Args:
+      name: the argument, as the user knows it.
+      text: its value; None if it was not given.
+
+    Raises:
+      RefusedError: when it is not UTF-8.
+    """
+    try:
+        (text or "").encode("utf-8")
+    except UnicodeEncodeError:
+        raise RefusedError(f"{name}: {text!r} is not UTF-8") from None
+
+
 def require_unread(flag: str, path: str, read: Iterable[str | None]) -> None:
     """Refuses to write to what is read, or into a folder whose files are read as documents.
 

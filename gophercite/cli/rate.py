@@ -1,13 +1,14 @@
 """`gophercite rate`: people rate answers in their browsers; with a subcommand for each task."""
 
 import argparse
+import json
 import re
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
 from gophercite.cli.arguments import amount, portion, positive, share
-from gophercite.cli.output import RefusedError, require_on_disk
+from gophercite.cli.output import RefusedError, require_on_disk, require_utf8
 from gophercite.retrieval.apis import ENGINES
 
 _FORMS = (
@@ -77,6 +78,8 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     try:
+        from sqlalchemy.exc import InterfaceError, OperationalError
+
         from gophercite.cli import rate_actions
         from gophercite.ratings.store import StudyError
         from gophercite.storage.json_fields import RecordError
@@ -87,10 +90,19 @@ def _run(options: argparse.Namespace) -> int:
     for name in ("study", "file", "out"):
         if (path := getattr(options, name, None)) is not None:
             require_on_disk(name, path)
+    for name in ("experiment", "new", "name", "reason"):
+        require_utf8(name, getattr(options, name, None))
     try:
         return rate_actions.ACTIONS[options.action](options)
     except (StudyError, RecordError) as error:
         raise RefusedError(str(error)) from error
+    except (OperationalError, InterfaceError) as error:  # a full disk, a lock, a lost server
+        raise RefusedError(f"the database of {options.study}: {error.orig}") from error
+    except json.JSONDecodeError as error:
+        raise RefusedError(
+            f"the database of {options.study}: holds a value that is not JSON ({error}); restore "
+            "it from a backup"
+        ) from error
 
 
 def _add_making(action: Add) -> None:

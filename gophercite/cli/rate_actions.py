@@ -46,7 +46,7 @@ from gophercite.storage.overwriting import refuse_overwriting
 from gophercite.text.counting import counted
 
 _SHOWN_ERRORS = 20
-_LEAST_PASSWORD = 10  # characters
+_LEAST_PASSWORD, _LONGEST_PASSWORD = 10, 1000  # characters; a form is limited, too
 _DAY = 86400  # seconds
 
 
@@ -278,8 +278,14 @@ def _export(options: argparse.Namespace) -> int:
     left_out = {why: count for why, count in done.left_out.items() if count}
     said = [f"{options.out}: {done.written} {options.kind}"]
     said += [f"left out: {count} {why}" for why, count in left_out.items()]
+    if done.undecided:
+        said.append(
+            f"{counted(done.undecided, 'item')} not yet decided in {options.adjudicated_by!r}, "
+            "where raters' own votes count"
+        )
     said += [f"their world: {world}" for world in result.values()]
     result |= {"file": options.out, "written": done.written, "left_out": left_out}
+    result |= {"undecided": done.undecided} if judge is not None else {}
     return _say(options, result, "\n".join(said))
 
 
@@ -299,14 +305,18 @@ def _view(options: argparse.Namespace) -> int:
     questions, bad = records_of("--questions", options.questions, records.Question)
     for question in questions:
         documents += [page for page in question.documents if isinstance(page, Document)]
-    report = records.Report()
+    errors += bad
 
     def read(file: str) -> Iterator[Shown]:
-        return records.read_parsed(file, parse_shown, lambda _: None, report=report)
+        report = records.Report()
+        yield from records.read_parsed(file, parse_shown, lambda _: None, report=report)
+        if not report.read:
+            raise records.none_usable(file, report.errors)
+        errors.extend(report.errors)
 
     shown = itertools.chain.from_iterable(map(read, options.files))
     count = write_viewer(options.study, options.title, shown, Pages(documents))
-    loaded = Loaded(errors=[*errors, *bad, *report.errors])
+    loaded = Loaded(errors=errors)
     said = f"{pathlib.Path(options.study, 'index.html')}: {counted(count, 'answer')}"
     result = {"folder": options.study, "answers": count, "errors": _json_of(loaded)["errors"]}
     return _say(options, result, said, loaded)
@@ -322,9 +332,15 @@ def _adjudicate(options: argparse.Namespace) -> int:
 def _admin(options: argparse.Namespace) -> int:
     study = Study(options.study)
     terminal = sys.stdin.isatty()
-    password = getpass.getpass("password: ") if terminal else sys.stdin.readline().rstrip("\n")
+    password = getpass.getpass("password: ") if terminal else sys.stdin.readline().rstrip("\r\n")
     if len(password) < _LEAST_PASSWORD:
         raise RefusedError(f"the password must have at least {_LEAST_PASSWORD} characters")
+    if len(password) > _LONGEST_PASSWORD:
+        raise RefusedError(f"the password must have at most {_LONGEST_PASSWORD} characters")
+    try:
+        password.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RefusedError("the password is not UTF-8, as browsers send it") from None
     admin_pages.set_password(study.store, options.name, password)
     return _say(options, {"admin": options.name}, f"{options.name} can log in at /admin/login")
 

@@ -39,7 +39,12 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Reads every record and reports the bad ones by file, line and field."""
+    """Reads every record and reports the bad ones by file, line and field.
+
+    Raises:
+      RefusedError: a file has no records, or is damaged; the others were reported.
+      OSError: a file can't be opened.
+    """
     from gophercite import documents, records
     from gophercite.browser.episodes import read_episodes
 
@@ -52,15 +57,17 @@ def run(options: argparse.Namespace) -> int:
         "episodes": read_episodes,
     }
     report = records.Report()
+    unreadable = []  # named at the end, so that they hide nothing of the other files
     for file in options.files:
         before = report.read + report.skipped
         try:
             for _ in readers[options.kind](file, report=report):
                 pass
         except records.RecordError as error:
-            raise RefusedError(str(error)) from error
+            unreadable.append(str(error))
+            continue
         if report.read + report.skipped == before:
-            raise RefusedError(f"{file}: holds no records")
+            unreadable.append(f"{file}: holds no records")
     if options.json:
         print_json(
             {
@@ -73,6 +80,8 @@ def run(options: argparse.Namespace) -> int:
                 "unknown_fields": dict(report.unknown_fields),
             }
         )
-    else:
+    elif report.read or report.skipped:
         print(report)
+    if unreadable:
+        raise RefusedError("; ".join(unreadable))
     return FAILED if report.skipped else DONE

@@ -1,6 +1,7 @@
 """The administrators' pages: login, and an overview of the study."""
 
 import datetime
+import hashlib
 import secrets
 from typing import Any
 
@@ -23,6 +24,7 @@ from gophercite.ratings.store import Store, note
 
 _SECONDS = 8 * 3600  # duration of a session
 _SHOWN = 50  # lines of the audit log
+_LOGGED_OUT = "logged-out"  # in the audit log; such a session has ended
 
 
 def set_password(store: Store, name: str, password: str) -> None:
@@ -72,9 +74,12 @@ def log_in(site: Site, visit: Visit) -> Response:
 
 
 def log_out(site: Site, visit: Visit) -> Response:
-    """Ends the session."""
+    """Ends the session, also for whoever has a copy of its cookie."""
     session = _administrator(site, visit)
     site.signer.check_form(session, visit.sent.get("form", ""))
+    with site.store.writing() as connection:
+        details = {"session": _name_of(session)}
+        note(connection, site.store.now(), f"admin {session.id}", _LOGGED_OUT, details)
     response = site.redirect("/admin/login")
     response.delete_cookie(site.signer.cookie(of_admins=True))
     return response
@@ -112,7 +117,18 @@ def _administrator(site: Site, visit: Visit) -> Session:
         # The id alone is not enough: SQLite reuses the ids of deleted rows.
         if hashed is None or password_version(hashed) != session.version:
             raise RefusedError(401, "Please log in at /admin/login.", "void-session")
+        # In the database, so that it holds after a restart and on all servers of the study. Their
+        # clocks may differ a little, so the day before is looked at, too.
+        latest = audit.c.created_at > session.expires_at - _SECONDS - 86400
+        logged_out = sa.select(audit.c.details).where(latest, audit.c.action == _LOGGED_OUT)
+        if {"session": _name_of(session)} in connection.execute(logged_out).scalars():
+            raise RefusedError(401, "Please log in at /admin/login.", "void-session")
     return session
+
+
+def _name_of(session: Session) -> str:
+    """Names a session in the audit log, which must not have what its forms are signed with."""
+    return hashlib.sha256(session.nonce.encode()).hexdigest()[:16]
 
 
 def _session(site: Site, kind: str, id: int, version: int) -> Session:

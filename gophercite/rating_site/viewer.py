@@ -6,11 +6,13 @@ evidence marked in its page, rewards, and the raters' judgements. All untrusted 
 no page loads anything from elsewhere.
 """
 
+import errno
 import itertools
 import json
 import os
 import pathlib
 import re
+import tempfile
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +21,7 @@ from gophercite.html.marked_pages import MarkedPages
 from gophercite.rating_site.entries import Pages, Shown, entry_of
 
 _PART = 100  # answers per page
+_ROWS = '<script type="application/json" id="rows">'  # only our own index has it
 _PART_NAME = re.compile(r"part-[0-9]{4,}\.html")
 
 _STYLE = """
@@ -97,16 +100,43 @@ def write_viewer(
     """Writes the pages, and returns how many answers or pairs they show.
 
     Args:
-      folder: created if missing; pages of an earlier call are replaced.
+      folder: created if missing; pages of an earlier call are replaced once the new ones are
+        complete.
       title: the pages' title.
       records: answers and pairs of answers, of any kind.
       pages: pages to mark evidence in, for records that don't contain theirs.
+
+    Raises:
+      FileExistsError: the folder has an `index.html` that is not of an earlier call.
+      OSError: when they can't be written, or `records` can't be read; names the path.
     """
     folder = pathlib.Path(folder)
+    index = folder / "index.html"
+    if index.exists() and _ROWS.encode() not in index.read_bytes():
+        said = "is not a page of `gophercite rate view`: choose another folder"
+        raise FileExistsError(errno.EEXIST, said, str(index))
     folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as unfinished:
+        try:
+            rows, parts = _write_pages(pathlib.Path(unfinished), title, records, pages or Pages())
+        except OSError as error:
+            if error.filename is not None:  # of a file that is read
+                raise
+            raise OSError(error.errno, error.strerror, str(folder)) from error  # a full disk
+        for name in (*parts, "index.html"):
+            os.replace(pathlib.Path(unfinished, name), folder / name)
+    for path in folder.glob("part-*.html"):
+        if _PART_NAME.fullmatch(path.name) and path.name not in parts:
+            path.unlink()
+    return rows
+
+
+def _write_pages(
+    folder: pathlib.Path, title: str, records: Iterable[Shown], there: Pages
+) -> tuple[int, list[str]]:
+    """Writes all pages; returns the number of answers, and the names of the pages but the index."""
     rows: list[dict[str, Any]] = []
     parts: list[str] = []
-    there = pages or Pages()
     entries = (entry_of(record, there) for record in records)
     while part := list(itertools.islice(entries, _PART)):
         name = f"part-{len(parts) + 1:04d}.html"
@@ -123,10 +153,7 @@ def write_viewer(
         body = f"<main>\n<h1>{escape_html(title)}</h1>\n{back}{''.join(articles)}</main>\n"
         (folder / name).write_text(MarkedPages(title, body).page(), "utf-8")
     (folder / "index.html").write_text(_index(title, rows, parts), "utf-8")
-    for path in folder.glob("part-*.html"):
-        if _PART_NAME.fullmatch(path.name) and path.name not in parts:
-            path.unlink()
-    return len(rows)
+    return len(rows), parts
 
 
 def _index(title: str, rows: list[dict[str, Any]], parts: list[str]) -> str:
@@ -161,7 +188,7 @@ def _index(title: str, rows: list[dict[str, Any]], parts: list[str]) -> str:
         f"{''.join(selects)}</div>\n"
         f'<p id="count" role="status">{len(rows)} answers</p>\n<ol id="list">\n{links}</ol>\n'
         '<button id="more" hidden>Show more</button>\n</main>\n'
-        f'<script type="application/json" id="rows">{data}</script>\n'
+        f"{_ROWS}{data}</script>\n"
     )
     return whole_page(title, _STYLE, body, _SCRIPT)
 

@@ -56,10 +56,13 @@ class Exported:
     Attributes:
       written: number of lines that were written.
       left_out: number of items or answers that were left out, by reason.
+      undecided: number of items that the adjudication has not decided yet, so that raters' own
+        votes count.
     """
 
     written: int = 0
     left_out: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    undecided: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +82,8 @@ class Exporter:
       experiment: the experiment to export.
       rules: which votes count.
       comments: whether raters' comments are exported.
-      adjudicated_by: an experiment whose votes replace the votes on the items that it contains.
+      adjudicated_by: an experiment whose votes replace the votes on the items that it contains,
+        known by their names and questions.
     """
 
     def __init__(
@@ -104,8 +108,8 @@ class Exporter:
           path: `.jsonl`, or `.jsonl.gz` except for `webgpt`.
 
         Raises:
-          StudyError: there is nothing to write, or `webgpt` is to be compressed. An existing file
-            then stays as it is.
+          StudyError: there is nothing to write, `webgpt` is to be compressed, or the adjudication
+            has none of the items. An existing file then stays as it is.
         """
         path = pathlib.Path(path)
         if kind == "webgpt" and path.suffix == ".gz":
@@ -146,11 +150,23 @@ class Exporter:
         votes = self._votes_by_item(connection, self._experiment)
         stored = items_of(connection, self._experiment, Role.ITEM, Role.GOLD)
         if self._judge is not None:
-            judged = {s.name: s.id for s in items_of(connection, self._judge, Role.ITEM)}
+            judged = {
+                (each.name, each.item.question): each.id
+                for each in items_of(connection, self._judge, Role.ITEM)
+            }
             decided = self._votes_by_item(connection, self._judge)
-            for each in stored:
-                if final := decided.get(judged.get(each.name, -1)):
+            both = [each for each in stored if (each.name, each.item.question) in judged]
+            if not both:
+                raise StudyError(
+                    f"experiment {self._judge.name!r} decides no item of "
+                    f"{self._experiment.name!r}; make one that does with `gophercite rate "
+                    "adjudicate`"
+                )
+            for each in both:
+                if final := decided.get(judged[each.name, each.item.question]):
                     votes[each.id] = final
+                else:
+                    self.done.undecided += 1
         found = [_Rated(each, tuple(votes[each.id])) for each in stored if each.id in votes]
         self.done.left_out["without a vote that counts"] += len(stored) - len(found)
         return found

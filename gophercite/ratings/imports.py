@@ -94,19 +94,60 @@ def _rows(path: pathlib.Path) -> Iterator[tuple[int, Mapping[str, Any] | RecordE
             is_row = isinstance(value, dict | RecordError)
             yield number, value if is_row else RecordError("expected an object")  # type: ignore[misc]
         return
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, restkey="")
+    names: list[str] = []
+    for number, cells in _cells(path):
+        if not names:
+            names = cells
+            _check_header(names, path, number)
+        elif len(cells) > len(names):
+            yield number, RecordError("has more cells than the header")
+        else:
+            yield number, {name: cell for name, cell in zip(names, cells, strict=False) if cell}
+
+
+def _cells(path: pathlib.Path) -> Iterator[tuple[int, list[str]]]:
+    """Yields the cells of each row that is not blank, with the number of the line it begins on.
+
+    Raises:
+      RecordError: a line is not UTF-8, or a row is not CSV: what follows might be part of it.
+    """
+
+    def lines() -> Iterator[str]:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    text = line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    problem = f"byte {error.start + 1} is not UTF-8: save the file as UTF-8"
+                    raise RecordError(problem, None, path, number) from None
+                yield text.removeprefix("\ufeff") if number == 1 else text
+
+    # Strict: otherwise all that follows an open quotation mark becomes part of its cell.
+    reader = csv.reader(lines(), strict=True)
+    while True:
+        begins = reader.line_num + 1
         try:
-            names = collections.Counter(reader.fieldnames or ())
-            if twice := [repr(name) for name, count in names.items() if count > 1]:
-                raise RecordError(f"has several columns named {', '.join(twice)}", None, path, 1)
-            for row in reader:
-                if "" in row:
-                    yield reader.line_num, RecordError("has more cells than the header")
-                    continue
-                yield reader.line_num, {name: value for name, value in row.items() if value}
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise RecordError(f"can't be read: {error}", None, path, reader.line_num) from None
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = f"the row that begins here can't be read: {error}"
+            raise RecordError(problem, None, path, begins) from None
+        if cells:
+            yield begins, [cell.replace("\r\n", "\n") for cell in cells]  # as forms are stored
+
+
+def _check_header(names: list[str], path: pathlib.Path, number: int) -> None:
+    if twice := [repr(name) for name, count in collections.Counter(names).items() if count > 1]:
+        raise RecordError(f"has several columns named {', '.join(twice)}", None, path, number)
+    for name in ("item", "rater"):
+        if name not in names:
+            near = next((each for each in names if each.strip().lower() == name), None)
+            near = near or nearest(name, names)
+            hint = f"; did you mean {near!r}?" if near else ""
+            shown = ", ".join(repr(each[:40]) for each in names[:20])
+            problem = f"has no column named {name!r}{hint or f', only {shown}'}"
+            raise RecordError(problem, None, path, number)
 
 
 def _item(row: Mapping[str, Any], by_name: Mapping[str, StoredItem]) -> StoredItem:
@@ -126,13 +167,15 @@ def _name_of(row: Mapping[str, Any]) -> str:
 
 
 def _seconds(row: Mapping[str, Any]) -> float:
+    given = row.get("seconds")
     try:
-        seconds = float(row.get("seconds") or 0)
+        seconds = math.nan if isinstance(given, bool) else float(given or 0)
     except (TypeError, ValueError, OverflowError):
         seconds = math.nan
-    if not math.isfinite(seconds):
-        raise RecordError(f"expected a number, got {describe(row['seconds'])}", "seconds")
-    return max(0.0, seconds)
+    if not 0 <= seconds < math.inf:
+        said = f"expected a number, at least 0, got {describe(given)}"
+        raise RecordError(said, "seconds")
+    return seconds
 
 
 def _values(row: Mapping[str, Any], stored: StoredItem, experiment: Experiment) -> dict[str, str]:

@@ -62,6 +62,7 @@ class _Single:
     answer: Answer
     pages: tuple[Document, ...]
     labels: _Labels
+    place: Place | None = None
 
 
 def read_items(
@@ -88,7 +89,7 @@ def read_items(
 
     Raises:
       FileNotFoundError: there is no such file.
-      RecordError: a compressed file is damaged.
+      RecordError: a compressed file is damaged, or no line of a file can be read.
     """
     by_title: dict[str, list[Document]] = {}
     for document in documents:
@@ -124,22 +125,27 @@ def read_items(
         loaded.items.append(NewItem(name, item, role, expected, tuple(pages), place))
 
     for file in files:
+        bad, any_good = len(loaded.errors), False
         for number, value in read_json_lines(file):
             try:
                 if isinstance(value, RecordError):
                     raise value
                 found = _parse(value, by_title)
+                any_good = True
                 if isinstance(found, _Single):
-                    singles.setdefault(found.question_id, []).append(found)
+                    placed = dataclasses.replace(found, place=(file, number))
+                    singles.setdefault(found.question_id, []).append(placed)
                 else:
                     add(*found, (file, number))
             except RecordError as error:
                 loaded.errors.append(RecordError(error.problem, error.field, file, number))
-    for name, item, pages, labels in _of_singles(singles, form.answers, loaded):
+        if not any_good:
+            raise _nothing_to_rate(file, loaded.errors[bad:])
+    for made, place in _of_singles(singles, form.answers, loaded):
         try:
-            add(name, item, pages, labels, None)
+            add(*made, None)  # its name is made up
         except RecordError as error:
-            loaded.errors.append(RecordError(f"question {name!r}: {error.problem}"))
+            loaded.errors.append(RecordError(error.problem, error.field, *(place or ())))
     return loaded
 
 
@@ -163,8 +169,14 @@ def read_questions(files: Sequence[str | os.PathLike[str]]) -> Loaded:
             names.add(each.id)
             item = Item(each.id, each.question, each.source, (), each.answers)
             loaded.items.append(NewItem(each.id, item, place=(file, None)))
+        if not report.read:
+            raise _nothing_to_rate(file, report.errors)
         loaded.errors += report.errors
     return loaded
+
+
+def _nothing_to_rate(file: str | os.PathLike[str], errors: Sequence[RecordError]) -> RecordError:
+    return records.none_usable(file, errors, "nothing to rate")
 
 
 def read_written_items(
@@ -187,6 +199,7 @@ def read_written_items(
         No line is skipped, since all checks must be right.
     """
     names = {field.name for field in dataclasses.fields(Item)} | {"expected"}
+    number = 0
     for number, value in read_json_lines(path):
         try:
             if isinstance(value, RecordError):
@@ -213,6 +226,9 @@ def read_written_items(
             yield NewItem(name, item, role, expected, place=(path, number))
         except RecordError as error:
             raise RecordError(error.problem, error.field, path, number) from None
+    if not number:
+        what = f"{role.value}s"
+        raise RecordError(f"holds no {what}; for none at all say `--{what} none`", None, path)
 
 
 def _check_expected(
@@ -377,18 +393,23 @@ def _placed(
 
 def _of_singles(
     singles: Mapping[str, Sequence[_Single]], counts: tuple[int, ...], loaded: Loaded
-) -> Iterator[_Found]:
-    """Single answers as items: paired per question if the form takes two, otherwise alone."""
+) -> Iterator[tuple[_Found, Place | None]]:
+    """Single answers as items: paired per question if the form takes two, otherwise alone.
+
+    Each has the place of its answer, or of the second one.
+    """
     for question_id, answers in singles.items():
         paired = len(answers) // 2 * 2 if 2 in counts else 0
         for number in range(0, paired, 2):
-            yield _pair(question_id, number, answers[number], answers[number + 1])
+            second = answers[number + 1]
+            yield _pair(question_id, number, answers[number], second), second.place
         for number, each in enumerate(answers[paired:], paired):
             if 1 not in counts:
                 loaded.left_over += 1
                 continue
             item = Item(question_id, each.question, "answers", (each.answer,))
-            yield _numbered(question_id, number), item, each.pages, each.labels
+            found = _numbered(question_id, number), item, each.pages, each.labels
+            yield found, each.place
 
 
 def _pair(question_id: str, number: int, first: _Single, second: _Single) -> _Found:

@@ -8,6 +8,9 @@ import secrets
 import time
 from collections.abc import Callable
 
+import sqlalchemy as sa
+
+from gophercite.ratings.schema import experiments
 from gophercite.ratings.store import Store, StudyError, make_private
 from gophercite.storage.json_fields import RecordError
 from gophercite.storage.json_lines import read_json
@@ -51,6 +54,9 @@ class Study:
         if url is None and not (self.folder / _DATABASE).is_file():
             how = _how_to_restore(self.folder)
             raise StudyError(f"{self.folder / _DATABASE}: is missing; {how}")
+        if url is None and not (self.folder / _DATABASE).stat().st_size:
+            how = _how_to_restore(self.folder)  # it would become a new one, without any ratings
+            raise StudyError(f"{self.folder / _DATABASE}: is empty; {how}")
         self.store = Store(url or _sqlite_url(self.folder), clock)
 
     @classmethod
@@ -69,8 +75,8 @@ class Study:
           clock: seconds since 1970.
 
         Raises:
-          StudyError: there already is a study in the folder, or `database` can't be opened or is
-            not PostgreSQL.
+          StudyError: there already is a study in the folder, or one that lost a file; or `database`
+            can't be opened, is not PostgreSQL, or already has a study.
         """
         folder = pathlib.Path(folder)
         if (folder / _SETTINGS).exists():
@@ -87,7 +93,21 @@ class Study:
             make_private(folder / _DATABASE)
         else:
             url = database
-        Store(url, clock).close()  # before the files that make the folder a study
+        store = Store(url, clock)  # before the files that make the folder a study
+        try:
+            with store.reading() as connection:
+                is_new = connection.execute(sa.select(experiments.c.id).limit(1)).first() is None
+        finally:
+            store.close()
+        if not is_new:  # a new secret would void all links, and change the raters' pseudonyms
+            if database is not None:
+                raise StudyError(
+                    "--database: it already has a study; copy that study's folder to use it here"
+                )
+            raise StudyError(
+                f"{folder}: {_SETTINGS} is missing, but {_DATABASE} has experiments; restore "
+                f'{_SETTINGS} from a copy, or write {{"database": null}} into it'
+            )
         _write_private(folder / _SECRET, secrets.token_hex(32) + "\n")
         _write_private(folder / _SETTINGS, json.dumps({"database": database}) + "\n")
         return cls(folder, clock)

@@ -7,7 +7,16 @@ so a bad line is never fatal: it is named by file, line and field, counted and l
 """
 
 from gophercite.documents import Document
-from gophercite.records.files import KEPT_ERRORS, Report, read, read_parsed, write, write_json
+from gophercite.records.files import (
+    KEPT_ERRORS,
+    Report,
+    none_usable,
+    read,
+    read_parsed,
+    read_some,
+    write,
+    write_json,
+)
 from gophercite.records.types import (
     Comparison,
     Completion,
@@ -41,8 +50,10 @@ __all__ = [
     "Response",
     "Span",
     "from_json",
+    "none_usable",
     "read",
     "read_parsed",
+    "read_some",
     "to_json",
     "write",
     "write_json",

@@ -5,7 +5,7 @@ import dataclasses
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gophercite.records.types import RatedAnswer, Record
@@ -89,6 +89,43 @@ def read(
         return None if isinstance(record, RatedAnswer) else record.id
 
     return read_parsed(path, parse, id_of, strict=strict, report=report)
+
+
+def read_some(
+    path: str | os.PathLike[str], kind: type[R], *, report: Report | None = None
+) -> list[R]:
+    """Reads the records of a file that must have one, since what follows says nothing without.
+
+    Args:
+      path, kind: as for `read`; bad records are left out.
+      report: a new one, which then has the file's counts and errors.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      RecordError: when no record is good, and when a compressed file is damaged.
+    """
+    report = Report() if report is None else report
+    found = list(read(path, kind, report=report))
+    if not found:
+        raise none_usable(path, report.errors)
+    return found
+
+
+def none_usable(
+    path: str | os.PathLike[str], errors: Sequence[RecordError], holds: str = "no records"
+) -> RecordError:
+    """Returns the error for a file without a good record; names the first bad one.
+
+    Args:
+      path: the file.
+      errors: those of its bad records.
+      holds: what is said of a file without any line.
+    """
+    if not errors:
+        return RecordError(f"holds {holds}", None, path)
+    first = RecordError(errors[0].problem, errors[0].field)
+    problem = f"no line of it is usable; line {errors[0].line}: {first}"
+    return RecordError(problem, None, path)
 
 
 def read_parsed(

@@ -66,9 +66,19 @@ def rated_for_all(answers: Iterable[RatedAnswer]) -> dict[str, list[Verdict]]:
 
     Args:
       answers: of all systems; `model` is the system's name.
+
+    Raises:
+      ValueError: two answers with one `question_id` answer different questions.
     """
     by_system: dict[str, dict[str, Verdict]] = {}
+    questions: dict[str, str] = {}
     for answer in answers:
+        asked = questions.setdefault(answer.question_id, answer.question)
+        if asked != answer.question:
+            raise ValueError(
+                f"question {answer.question_id!r} is {asked[:200]!r} and "
+                f"{answer.question[:200]!r}: ratings must be of the same questions"
+            )
         verdicts = by_system.setdefault(answer.model or "unnamed", {})
         found = verdict(answer)
         if found != Verdict():

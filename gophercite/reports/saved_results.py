@@ -1,5 +1,6 @@
 """Results of several evaluations, read back and compared."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,6 +64,29 @@ def shared(systems: Sequence[SavedSystem]) -> dict[str, list[Line]]:
         system.name: [found[question] for question in everywhere]
         for system, found in zip(systems, by_question, strict=True)
     }
+
+
+def require_same_questions(systems: Sequence[SavedSystem]) -> None:
+    """Refuses results of different questions, which have the same ids in different files.
+
+    Args:
+      systems: what is compared; lines of earlier versions lack the question's text.
+
+    Raises:
+      SavedResultsError: two lines of one id have different questions.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for system in systems:
+        for line in itertools.chain(system.answers, system.samples):
+            id, text = line["question_id"], line.get("question")
+            if not isinstance(text, str):
+                continue
+            known, of = first.setdefault(id, (text, system.name))
+            if text != known:
+                raise SavedResultsError(
+                    f"question {id!r} is {known[:200]!r} of {of} and {text[:200]!r} of "
+                    f"{system.name}: their questions must be the same"
+                )
 
 
 def shared_table(answers: Mapping[str, Sequence[Line]]) -> Table:

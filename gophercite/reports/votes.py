@@ -13,6 +13,7 @@ from gophercite.records import Question
 from gophercite.reports.browsing_sections import Drawn, drawing, illustrated
 from gophercite.reports.report_files import Section
 from gophercite.reports.tables import Table
+from gophercite.storage.json_fields import RecordError, describe
 
 Vote = Mapping[str, Any]
 
@@ -23,8 +24,25 @@ _LABELS = {
     "accurate_0": ("no", "yes"),
     "stance_0": ("neither", "refutes", "affirms"),
 }
+_UNSURE = "unsure"  # is not a vote
 ANSWER_STANCES = ("refutes", "neither", "affirms")
 QUESTION_STANCES = ("affirming", "neutral", "skeptical")
+
+
+def check_vote(vote: Vote) -> None:
+    """Refuses a vote with a label that the forms don't have, since it would not count.
+
+    Args:
+      vote: a line; an absent, empty or null label is none, and fields of other forms may be there.
+
+    Raises:
+      RecordError: names the field, and what would be right.
+    """
+    for name, labels in _LABELS.items():
+        given = vote.get(name)
+        if given not in (None, "", _UNSURE, *labels):
+            expected = ", ".join((*labels, _UNSURE))
+            raise RecordError(f"expected one of {expected}, got {describe(given)}", name)
 
 
 def decided(votes: Iterable[Vote]) -> dict[str, dict[str, str]]:
@@ -53,10 +71,16 @@ def truthful_section(systems: Mapping[str, Sequence[Vote]]) -> Section:
 
     Args:
       systems: votes by system, including those on empty answers.
+
+    Raises:
+      ValueError: a system has no vote of this form.
     """
     shares = {name: _truthful(votes) for name, votes in systems.items()}
     if not shares:
         return Section()
+    for name, found in shares.items():
+        if not found:
+            raise ValueError(f"{name}: no vote has 'truthful_0' or 'informative_0', yes or no")
     headings = ("truthful", "informative", "truthful and informative")
     rows = []
     for name, found in shares.items():
@@ -84,6 +108,9 @@ def stance_section(systems: Mapping[str, Sequence[Vote]], questions: Iterable[Qu
     Args:
       systems: votes by system.
       questions: with ids `TOPIC/STANCE`; votes on other questions are left out.
+
+    Raises:
+      ValueError: a system has no vote of this form on any of these questions.
     """
     stances = {each.question: each.id.rpartition("/")[2] for each in questions}
     accuracy: dict[str, dict[str, Estimate]] = {}
@@ -91,6 +118,14 @@ def stance_section(systems: Mapping[str, Sequence[Vote]], questions: Iterable[Qu
     rows = []
     for name, votes in systems.items():
         found = decided(votes)
+        if not any(
+            {"accurate_0", "stance_0"} & found[item].keys()
+            for item in found
+            if stances.get(item) in QUESTION_STANCES
+        ):
+            raise ValueError(
+                f"{name}: no vote has 'accurate_0' or 'stance_0' on one of the questions"
+            )
         for stance in QUESTION_STANCES:
             here = [labels for item, labels in found.items() if stances.get(item) == stance]
             accurate = [

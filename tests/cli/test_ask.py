@@ -562,7 +562,8 @@ def test_a_model_answers(notes: pathlib.Path, compiled: pathlib.Path, capsys: Ca
         score = (found.score or 0.0) + lift
         line = answer_to_json(dataclasses.replace(found, score=score, samples=())) | {"good": True}
         worse = line | {"score": score - 1, "good": False}
-        answers.write_text("".join(json.dumps(each) + "\n" for each in [line, worse] * 80))
+        lines = [each | {"question_id": str(i)} for i, each in enumerate([line, worse] * 80)]
+        answers.write_text("".join(json.dumps(each) + "\n" for each in lines))
         assert cli.main(["calibrate", str(answers), "--out", str(calibration), "--json"]) == 0
         captured = capsys.readouterr()
         promises = {each["quality"]: each for each in json.loads(captured.out)["promises"]}

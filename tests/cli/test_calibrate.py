@@ -133,6 +133,10 @@ def test_what_can_be_promised_is_shown(tmp_path: pathlib.Path, capsys: Capture) 
             [line(RIGHT, 1.0, good=True, question_id=7), line(None, 0.5, question_id="7")],
             "answers.jsonl:2: field 'question_id': '7' is already the question of line 1",
         ),
+        (
+            [line(RIGHT, 1.0, good=True, question_id=None)] * 2,
+            "answers.jsonl:2: field 'question': 'When?' is already the question of line 1",
+        ),
     ],
 )
 def test_what_is_no_set_of_labelled_answers_is_refused(
@@ -144,6 +148,23 @@ def test_what_is_no_set_of_labelled_answers_is_refused(
     assert captured.err.splitlines()[-1].startswith("gophercite calibrate: ")
     assert message in captured.err
     assert not (tmp_path / "c.json").exists()
+
+
+def test_what_it_is_about_is_text(tmp_path: pathlib.Path, capsys: Capture) -> None:
+    assert calibrate(tmp_path, [line(RIGHT, 1.0, good=True)], "--about", "\udcff") == 1
+    assert "--about: '\\udcff' is not UTF-8" in capsys.readouterr().err
+    assert not (tmp_path / "c.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}\n"])
+def test_questions_without_a_question_are_refused(
+    tmp_path: pathlib.Path, capsys: Capture, text: str
+) -> None:
+    (tmp_path / "questions.jsonl").write_text(text)
+    lines, flags = [line(RIGHT, 1.0, good=True)], ["--questions", str(tmp_path / "questions.jsonl")]
+    assert calibrate(tmp_path, lines, *flags) == 1
+    said = "no line of it is usable; line 1: field" if text else "holds no records"
+    assert f"questions.jsonl: {said}" in capsys.readouterr().err
 
 
 def test_how_the_answers_came_about_is_kept(tmp_path: pathlib.Path, capsys: Capture) -> None:

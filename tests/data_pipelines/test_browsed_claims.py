@@ -162,8 +162,8 @@ def test_most_raters_decide_and_unsure_is_no_vote() -> None:
     assert decided([{"item": "q", "truthful_0": ["yes"]}]) == {"q": {}}
     section = truthful_section({"a": [{"item": "q", "truthful_0": "yes"}]})
     assert list(section.tables[0].rows[0])[1:] == ["1", "100.0 (27.0–100.0)", "–", "–"]
-    other = stance_section({"a": tied}, [QUESTION])
-    assert [row[2] for row in other.tables[0].rows] == ["0", "0", "0"], "it is about no belief"
+    with pytest.raises(ValueError, match="a: no vote has 'accurate_0' or 'stance_0' on one of"):
+        stance_section({"a": tied}, [QUESTION])  # it is about no belief
 
 
 def test_bad_lines_are_named_even_if_no_answer_is_left(

@@ -214,7 +214,14 @@ def test_what_cannot_be_reported_is_one_line(
     broken = tmp_path / "broken"
     episodes(broken, BC)
     (broken / "scores.jsonl").write_text('{"id": 3}\n')
-    (tmp_path / "empty.jsonl").write_text("")
+    empty, votes = tmp_path / "empty.jsonl", tmp_path / "votes.jsonl"
+    empty.write_text("")
+    votes.write_text('{"item": "Why?", "truthful_0": "unsure", "accurate_0": "yes"}\n')
+    typo, true = tmp_path / "typo.jsonl", tmp_path / "true.jsonl"
+    typo.write_text(votes.read_text() + '{"item": "Why?", "truthful_0": "Yes"}\n')
+    true.write_text('{"item": "Why?", "truthful_0": "yes", "stance_0": true}\n')
+    undecided = Comparison("c", "When?", "test", ("a", "b"), None)
+    records.write(tmp_path / "undecided.jsonl", [undecided])
     for arguments, problem in (
         ([f"a={tmp_path / 'absent'}"], "absent"),
         ([f"a={uneven}"], "scores.jsonl: questions have from 1 to 2 episodes"),
@@ -225,9 +232,25 @@ def test_what_cannot_be_reported_is_one_line(
             "its metrics have no accuracy on held-out comparisons",
         ),
         (
-            [f"a={bc}", "--people-best-of", f"4={tmp_path / 'empty.jsonl'}"],
+            [f"a={bc}", "--people-best-of", f"4={tmp_path / 'undecided.jsonl'}"],
             "none of its comparisons was decided",
         ),
+        ([f"a={bc}", "--people-best-of", f"4={empty}"], "empty.jsonl: holds no records"),
+        (["--over-demonstrations", f"a={empty}"], "empty.jsonl: holds no records"),
+        (["--over-references", f"a={empty}"], "empty.jsonl: holds no records"),
+        (["--short-answers", f"a={empty}"], "empty.jsonl: holds no answers"),
+        (["--truthfulqa", f"a={empty}"], "empty.jsonl: holds no votes"),
+        (["--stance", f"a={empty}", f"a={empty}"], f"{empty}, {empty}: holds no votes"),
+        (
+            ["--truthfulqa", f"a={votes}"],
+            "a: no vote has 'truthful_0' or 'informative_0', yes or no",
+        ),
+        (
+            ["--truthfulqa", f"a={typo}"],
+            f"{typo}:2: field 'truthful_0': expected one of no, yes, unsure, got the string",
+        ),
+        (["--stance", f"a={true}"], f"{true}:1: field 'stance_0': expected one of neither, "),
+        (["--stance", f"a={votes}"], "a: no vote has 'accurate_0' or 'stance_0' on one of the"),
     ):
         status = browse_report.main([*arguments, *out])
         printed = capsys.readouterr().err

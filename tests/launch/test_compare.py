@@ -4,8 +4,10 @@ import dataclasses
 import html.parser
 import json
 import pathlib
+from collections.abc import Callable
 
 import compare
+import compare_policies
 import pytest
 from google_storage import BUCKET, google_storage
 
@@ -133,6 +135,7 @@ def test_systems_are_compared_on_the_questions_that_all_have_answered(
             2,
             "out.json, which is an input: choose another output",
         ),
+        (["\udcff=x"], 2, "'\\udcff=x': the name is not UTF-8"),
         ([], 2, "nothing to compare"),
     ],
 )
@@ -151,6 +154,29 @@ def test_what_is_wrong_is_said_in_one_line(
         found = exit.code
     assert found == status
     assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "labels.jsonl: holds no records"),
+        ("[]\n{}\n", "labels.jsonl: no line of it is usable; line 1: expected an object"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["--ratings", "{file}"], ["--preferences", "a={file}"]])
+def test_files_without_a_label_are_refused(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    text: str,
+    said: str,
+) -> None:
+    file = tmp_path / "labels.jsonl"
+    file.write_text(text)
+    given = [argument.format(file=file) for argument in arguments]
+    assert compare.main([*given, "--output", str(tmp_path / "out")]) == 1
+    assert said in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [file], "there is no report"
 
 
 def test_people_s_labels_may_be_in_a_bucket(
@@ -235,6 +261,25 @@ def test_a_line_that_is_no_result_is_named(
     empty.write_text("")
     assert compare.main([saved[0], f"none={tmp_path / 'empty'}", "--output", str(empty)]) == 1
     assert "no question was answered by all systems" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [compare.main, compare_policies.main])
+def test_other_questions_with_the_same_ids_are_refused(
+    saved: list[str],
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    main: Callable[[list[str]], int],
+) -> None:
+    for name in ("rl.jsonl", "rl_samples.jsonl"):
+        path = tmp_path / name
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines[1]["question"] = "Where?\x1b[31m"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main([*saved, "--output", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "question 'q1' is 'When? <img src" in said
+    assert "of SFT and 'Where?\\x1b[31m' of RL: their questions must be the same" in said
+    assert said.count("\n") == 1
 
 
 def test_a_question_that_is_answered_twice_is_refused(

@@ -9,7 +9,7 @@ from gophercite.quoting.pieces import Piece, quotable_pieces
 from tests.quoting.quote_worlds import MISSING, TokenList
 
 VOCABULARY = TokenList([], MISSING)
-WALLS = "\x00\x7f\U00040000"
+WALLS = "\x04\x7f\U00040000"
 
 
 def runs(text: str, minimum: int) -> set[str]:
@@ -32,14 +32,14 @@ def test_runs_of_the_pieces_are_those_that_can_be_quoted(text: str, minimum: int
 
 
 def test_a_title_that_can_not_be_spelled_is_not_offered() -> None:
-    pages = [Document(str(i), title, "some text") for i, title in enumerate(["A\x00", "B"])]
+    pages = [Document(str(i), title, "some text") for i, title in enumerate(["A\x04", "B"])]
     everywhere = b"\1" * len("some text")
     expected = {"B": [Piece("some text", everywhere, everywhere)]}
     assert quotable_pieces(pages, VOCABULARY, 5) == expected
 
 
 def test_pieces_of_words_begin_and_end_as_they_do_and_say_where_else() -> None:
-    page = Document("0", "T", " The cat%<sat\x00on it. ")
+    page = Document("0", "T", " The cat%<sat\x04on it. ")
     found = quotable_pieces([page], VOCABULARY, 2, boundaries="words")["T"]
     assert found == [
         Piece("The cat%", b"\1\0\0\0\1\0\0\1", b"\0\0\1\0\0\0\1\1"),

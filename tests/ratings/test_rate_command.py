@@ -11,12 +11,17 @@ import sys
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from gophercite import cli, records
+from gophercite.documents import Document
+from gophercite.rating_site.security import is_password
 from gophercite.ratings.experiments import experiment_named
 from gophercite.ratings.items import items_of
+from gophercite.ratings.schema import administrators
 from gophercite.ratings.study import Study
 from gophercite.records import Comparison, RatedAnswer
+from gophercite.retrieval.index import DocumentIndex
 from tests.ratings.served import Browser
 
 Says = pytest.CaptureFixture[str]
@@ -89,7 +94,10 @@ def test_what_is_private_is_so(study: str) -> None:
         (("new", "STUDY", "--set", "rater=3"), "did you mean 'raters'"),
         (("new", "STUDY", "--set", "raters"), "expected NAME=VALUE"),
         (("new", "STUDY", "absent.jsonl"), "absent.jsonl: no such file"),
-        (("new", "STUDY", "BAD", "--experiment", "bad"), "the files contain nothing to rate"),
+        (
+            ("new", "STUDY", "BAD", "--experiment", "bad"),
+            "BAD: no line of it is usable; line 1: is neither",
+        ),
         (("new", "STUDY", "--checks", "BAD", "--experiment", "bad"), "BAD:1: field 'expected'"),
         (("undo", "STUDY", "nobody"), "there is no rater 'nobody'"),
         (("export", "STUDY", "nq", "dpo", "OUT"), "4 without a vote that counts"),
@@ -137,6 +145,51 @@ def test_bad_lines_are_named_and_the_others_added(
     assert rate("add", study, "nq", file, "--json") == 1
     result = json.loads(capsys.readouterr().out)
     assert (result["added"], result["there"], len(result["errors"])) == (0, 2, 2)
+
+
+@pytest.mark.parametrize("text", ["", "[]\n"])
+@pytest.mark.parametrize("flag", ["", "--gold", "--checks", "--examples"])
+def test_a_file_without_a_usable_line_is_refused(
+    tmp_path: pathlib.Path, capsys: Says, flag: str, text: str
+) -> None:
+    good, empty = write(tmp_path / "c.jsonl", comparison("c")), tmp_path / "empty.jsonl"
+    empty.write_text(text)
+    flags = [flag] if flag else []
+    assert rate("new", str(tmp_path / "study"), good, *flags, str(empty)) == 1
+    error = capsys.readouterr().err
+    assert "empty.jsonl" in error
+    said = {
+        "": "holds nothing to rate",
+        "--checks": "holds no checks; for none at all say `--checks none`",
+        "--examples": "holds no examples; for none at all say `--examples none`",
+    }
+    assert ("expected an object" if text else said.get(flag, said[""])) in error
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_question_file_without_a_question_is_refused(
+    tmp_path: pathlib.Path, capsys: Says
+) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    question = {"id": "q", "question": "When?", "source": "mine", "documents": []}
+    files = [write(tmp_path / "q.jsonl", question), str(tmp_path / "empty.jsonl")]
+    with DocumentIndex(tmp_path / "index.db", write=True) as index:
+        index.add([Document(**PAGE)])
+    flags = ["--form", "demonstration", "--index", str(tmp_path / "index.db")]
+    assert rate("new", str(tmp_path / "study"), *files, *flags) == 1
+    assert "empty.jsonl: holds nothing to rate" in capsys.readouterr().err
+
+
+def test_answers_that_make_no_item_are_named_by_line(
+    study: str, tmp_path: pathlib.Path, capsys: Says
+) -> None:
+    answer = {"question": "When?", "documents": [PAGE], "document": "o", **TRIPLE}
+    answers = [{"question_id": "c5", **answer}] * 2
+    file = write(tmp_path / "a.jsonl", comparison("c5"), *answers)
+    assert rate("add", study, "nq", file) == 1
+    assert (
+        f"{file}:3: field 'id': 'c5' is already the id of another line" in capsys.readouterr().err
+    )
 
 
 def test_answers_of_two_models_are_paired(tmp_path: pathlib.Path, capsys: Says) -> None:
@@ -260,16 +313,36 @@ def test_exported_comparisons_come_back_as_items_with_labels(
     assert item.expected == {**expected, **no, "preferred": "0"}
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "STUDY", "\udcff"),
+        ("undo", "STUDY", "\udcff"),
+        ("undo", "STUDY", "ada", "--reason", "\udcff"),
+        ("export", "STUDY", "\udcff", "votes", "OUT"),
+        ("adjudicate", "STUDY", "nq", "\udcff"),
+    ],
+)
+def test_names_that_are_not_utf_8_are_refused(
+    study: str, tmp_path: pathlib.Path, capsys: Says, arguments: tuple[str, ...]
+) -> None:
+    rate("invite", study, "ada")
+    places = {"STUDY": study, "OUT": str(tmp_path / "out")}
+    assert rate(*(places.get(each, each) for each in arguments)) == 1
+    assert ": '\\udcff' is not UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("seconds", ["inf", "1e400", "nan", "9" * 400])
 def test_times_that_cannot_be_are_left_out_by_name(
     study: str, tmp_path: pathlib.Path, capsys: Says, seconds: str
 ) -> None:
     rows = [vote("c0", "ada", seconds=seconds), vote("c1", "ada")]
     file = votes_file(tmp_path, rows)
-    lines = write(tmp_path / "votes.jsonl", *rows, {**rows[0], "seconds": 10**400})
+    more = [{**rows[0], "seconds": each} for each in (10**400, True)]
+    lines = write(tmp_path / "votes.jsonl", *rows, *more)
     capital = pathlib.Path(file).with_name("OTHER.CSV")
     capital.write_text(pathlib.Path(file).read_text())
-    for path, bad in ((file, 1), (lines, 2), (str(capital), 1)):
+    for path, bad in ((file, 1), (lines, 3), (str(capital), 1)):
         assert rate("import", study, "nq", path) == 1
         assert capsys.readouterr().err.count("field 'seconds': expected a number") == bad
 
@@ -284,20 +357,41 @@ def test_settings_are_numbers(tmp_path: pathlib.Path, capsys: Says, setting: str
 
 def test_adjudication_decides(study: str, tmp_path: pathlib.Path, capsys: Says) -> None:
     rows = [vote("c0", "ada"), vote("c0", "bob", "1"), vote("c0", "eve", "1")]
-    rows += [vote("c1", "ada"), vote("c1", "bob")]
+    rows += [vote("c1", "ada"), vote("c1", "bob"), vote("c2", "ada"), vote("c2", "bob", "1")]
     assert rate("import", study, "nq", votes_file(tmp_path, rows)) == 0
     assert rate("adjudicate", study, "nq", "decided") == 0
-    assert "'decided' with 1 items, pool 'researchers'" in capsys.readouterr().out
+    assert "'decided' with 2 items, pool 'researchers'" in capsys.readouterr().out
     with Study(study).store.reading() as connection:
-        (item,) = items_of(connection, experiment_named(connection, "decided"), *list_roles())
+        item, _ = items_of(connection, experiment_named(connection, "decided"), *list_roles())
     assert [other["preferred"] for other in item.item.others] == ["0", "1", "1"]
     assert rate("import", study, "decided", votes_file(tmp_path, [vote("c0", "judge")])) == 0
     path = str(tmp_path / "out.jsonl")
     options = ["--adjudicated-by", "decided"]
+    capsys.readouterr()
     assert rate("export", study, "nq", "comparisons", path, *options) == 0
+    said = "1 item not yet decided in 'decided', where raters' own votes count"
+    assert said in capsys.readouterr().out
     found = {record.id: record.preferred for record in records.read(path, Comparison)}
-    assert found == {"c0": 0.0, "c1": 0.0}
+    assert found == {"c0": 0.0, "c1": 0.0, "c2": 0.0}
     assert json.loads(pathlib.Path(path + ".rules.json").read_text())["adjudicated_by"] == "decided"
+
+
+def test_votes_on_other_questions_decide_nothing(
+    study: str, tmp_path: pathlib.Path, capsys: Says
+) -> None:
+    """Items of other experiments may have the same names."""
+    rows = [vote("c0", "ada"), vote("c0", "bob", "1")]
+    assert rate("import", study, "nq", votes_file(tmp_path, rows)) == 0
+    other = write(tmp_path / "other.jsonl", comparison("c0", question="Where?"))
+    assert rate("new", study, other, "--experiment", "other") == 0
+    assert rate("import", study, "other", votes_file(tmp_path, rows)) == 0
+    assert rate("adjudicate", study, "other", "of other") == 0
+    for judge in ("other", "of other"):
+        out = tmp_path / "out.jsonl"
+        options = ["--adjudicated-by", judge]
+        assert rate("export", study, "nq", "comparisons", str(out), *options) == 1
+        assert f"experiment {judge!r} decides no item of 'nq'" in capsys.readouterr().err
+        assert not out.exists()
 
 
 def test_screening_by_commands(tmp_path: pathlib.Path, capsys: Says) -> None:
@@ -346,8 +440,17 @@ def test_admin_and_backup(
     monkeypatch.setattr(sys, "stdin", io.StringIO("short\n"))
     assert rate("admin", study, "root") == 1
     assert "at least 10 characters" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "stdin", io.StringIO("long enough to do\n"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("long enough, not UTF-8 \udcff\n"))
+    assert rate("admin", study, "root") == 1
+    assert "the password is not UTF-8" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("l" * 1001))
+    assert rate("admin", study, "root") == 1
+    assert "at most 1000 characters" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("long enough to do\r\n", newline=""))
     assert rate("admin", study, "root") == 0
+    with Study(study).store.reading() as connection:
+        hashed = connection.execute(sa.select(administrators.c.password_hash)).scalar_one()
+    assert is_password("long enough to do", hashed)
     copy = tmp_path / "copy.db"
     assert rate("backup", study, str(copy)) == 0
     os.replace(copy, pathlib.Path(study, "ratings.db"))

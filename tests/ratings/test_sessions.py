@@ -129,6 +129,27 @@ def test_a_new_password_ends_the_administrators_sessions(served: Served) -> None
     assert "wrong" in logged_in(served, browser).text
 
 
+def test_logging_out_ends_the_session_for_whoever_has_its_cookie(served: Served) -> None:
+    browser, thief, other = served.browser(), served.browser(), served.browser()
+    for each in (browser, other):
+        logged_in(served, each)
+    for cookie in browser.client.cookies.jar:
+        thief.client.cookies.set(cookie.name, str(cookie.value))
+    form = thief.get("/admin").form
+    assert browser.send("/admin/logout", browser.get("/admin").form).status == 200
+    assert thief.get("/admin").status == 401
+    assert thief.send("/admin/logout", form).status == 401
+    assert paths_of(served, "void-session") == ["/admin", "/admin/logout"]
+    with serve(served.study) as again:  # as after a restart, or on another server of the study
+        thief.client.base_url = again.url
+        assert thief.get("/admin").status == 401
+    assert other.get("/admin").status == 200, "a session of another browser goes on"
+    logged_in(served, browser)
+    page = browser.get("/admin")
+    assert page.status == 200, "a new session of the same browser begins"
+    assert "logged-out" in page.text
+
+
 # --- What a form is bound to ---
 
 

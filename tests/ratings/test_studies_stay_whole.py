@@ -2,6 +2,8 @@
 
 import contextlib
 import pathlib
+import resource
+import shutil
 import sqlite3
 
 import pytest
@@ -74,3 +76,90 @@ def test_a_smaller_run_leaves_no_page_of_a_larger_one(tmp_path: pathlib.Path) ->
     assert pages(3) == ["part-0001.html"]
     assert pages(0) == []
     assert all((tmp_path / name).read_text() == "mine" for name in others)
+
+
+def test_a_study_that_lost_a_file_is_not_begun_again(
+    study: pathlib.Path, tmp_path: pathlib.Path, capsys: Says
+) -> None:
+    """A new secret would void all links, and give the raters other pseudonyms."""
+    copy, file = tmp_path / "copy", write(tmp_path / "c.jsonl", comparison("c0"))
+    shutil.copytree(study, copy, ignore=shutil.ignore_patterns("link"))
+    secret = (copy / "secret").read_text()
+    (copy / "study.json").unlink()
+    assert rate("new", str(copy), file, "--experiment", "more") == 1
+    assert f"{copy}: study.json is missing, but ratings.db has" in capsys.readouterr().err
+    assert (copy / "secret").read_text() == secret
+    assert rows(copy) == rows(study)
+    (copy / "study.json").write_text('{"database": null}\n')  # as the message says
+    assert rate("status", str(copy)) == 0
+    assert "1 votes" in capsys.readouterr().out
+
+
+def test_an_empty_database_is_no_study_without_experiments(
+    study: pathlib.Path, tmp_path: pathlib.Path, capsys: Says
+) -> None:
+    shutil.copytree(study, tmp_path / "copy", ignore=shutil.ignore_patterns("link"))
+    for name in ("ratings.db-wal", "ratings.db-shm"):
+        (tmp_path / "copy" / name).unlink(missing_ok=True)
+    (tmp_path / "copy" / "ratings.db").write_bytes(b"")
+    assert rate("status", str(tmp_path / "copy")) == 1
+    assert "ratings.db: is empty; restore it from a backup" in capsys.readouterr().err
+
+
+def test_a_study_whose_making_was_interrupted_is_made(tmp_path: pathlib.Path) -> None:
+    file, folder = write(tmp_path / "c.jsonl", comparison("c0")), tmp_path / "study"
+    assert rate("new", str(folder), file, "--experiment", "nq") == 0
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "ratings.db").write_bytes(b"")
+    (half / "secret").write_text("")
+    assert rate("new", str(half), file, "--experiment", "nq") == 0
+    assert rate("status", str(half)) == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("ALTER TABLE audit RENAME TO lost", "no such table: audit"),
+        ("UPDATE items SET content = '{'", "holds a value that is not JSON"),
+    ],
+)
+def test_a_database_that_fails_is_said_in_one_line(
+    study: pathlib.Path, tmp_path: pathlib.Path, capsys: Says, damage: str, said: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(study, copy, ignore=shutil.ignore_patterns("link"))
+    with contextlib.closing(sqlite3.connect(copy / "ratings.db")) as database, database:
+        database.execute(damage)
+    assert rate("import", str(copy), "nq", votes_file(tmp_path, [vote("c0", "bob")])) == 1
+    error = capsys.readouterr().err
+    assert f"gophercite rate: the database of {copy}: {said}" in error
+    assert error.count("\n") == 1
+
+
+def test_a_full_disk_leaves_the_pages_of_an_earlier_run(
+    tmp_path: pathlib.Path, capsys: Says
+) -> None:
+    pages, file = tmp_path / "pages", write(tmp_path / "c.jsonl", comparison("c0"))
+    assert rate("view", str(pages), file) == 0
+    before = {path.name: path.read_text() for path in pages.iterdir()}
+    write(tmp_path / "c.jsonl", *(comparison(f"c{n}") for n in range(100)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, limits[1]))
+    try:
+        assert rate("view", str(pages), file) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"gophercite rate: {pages}: file too large" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in pages.iterdir()} == before
+
+
+def test_an_index_of_somebody_else_is_not_replaced(tmp_path: pathlib.Path, capsys: Says) -> None:
+    site, file = tmp_path / "site", write(tmp_path / "c.jsonl", comparison("c0"))
+    site.mkdir()
+    (site / "index.html").write_text("<title>My own site</title>")
+    assert rate("view", str(site), file) == 1
+    said = f"{site / 'index.html'}: is not a page of `gophercite rate view`: choose another folder"
+    assert said in capsys.readouterr().err
+    assert [path.name for path in site.iterdir()] == ["index.html"]
+    assert "My own site" in (site / "index.html").read_text()

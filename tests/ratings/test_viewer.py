@@ -1,6 +1,7 @@
 """Pages of rated answers: all are there, quotes are marked, and strangers' texts stay texts."""
 
 import dataclasses
+import gzip
 import html
 import json
 import pathlib
@@ -214,3 +215,26 @@ def test_the_command(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["rate", "view", str(tmp_path / "pages"), *files]) == 0
     assert "2 answers" in capsys.readouterr().out
     assert (tmp_path / "pages" / "index.html").exists()
+
+
+def test_a_file_without_answers_leaves_the_pages_of_an_earlier_run(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_records(tmp_path / "a.jsonl", [answer(number) for number in range(101)])
+    pages, good = tmp_path / "pages", str(tmp_path / "a.jsonl")
+    assert cli.main(["rate", "view", str(pages), good]) == 0
+    before = {path.name: path.read_text() for path in pages.iterdir()}
+    assert len(before) == 3
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "bad.jsonl").write_text('{"x": 1}\n[]\n')
+    whole = gzip.compress((tmp_path / "a.jsonl").read_bytes() * 3)
+    (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-30])
+    capsys.readouterr()
+    for name, said in (
+        ("empty.jsonl", "empty.jsonl: holds no records"),
+        ("bad.jsonl", "bad.jsonl: no line of it is usable; line 1: is neither"),
+        ("cut.jsonl.gz", "the compressed file is damaged here"),
+    ):
+        assert cli.main(["rate", "view", str(pages), good, str(tmp_path / name)]) == 1
+        assert said in capsys.readouterr().err
+        assert {path.name: path.read_text() for path in pages.iterdir()} == before

@@ -70,6 +70,13 @@ def test_only_questions_rated_for_every_system_count() -> None:
     assert more == {**systems, "new": []}
 
 
+def test_ratings_of_other_questions_with_the_same_ids_are_refused() -> None:
+    one = rated(question_id="q", question="When?", model="SFT")
+    other = rated(question_id="q", question="Where?", model="RL")
+    with pytest.raises(ValueError, match=r"question 'q' is 'When\?' and 'Where\?': .* the same"):
+        rated_for_all([one, other])
+
+
 @pytest.mark.parametrize(
     ("said", "share"),
     [

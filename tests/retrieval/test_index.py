@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 import random
@@ -89,6 +90,30 @@ def test_snippet_of_one_endless_word_is_cut() -> None:
     with DocumentIndex(None) as index:
         index.add([Document("x", "lamp", "A" * 100_000)])
         assert len(index.search("lamp", 1)[0].snippet) == 1000
+
+
+def test_null_characters_cut_nothing_from_a_snippet() -> None:
+    text = "Otters hold hands. The \0 sea otter eats urchins, up to \0 nine a day."
+    with DocumentIndex(None, write=True) as index:
+        index.add([Document("o", "Otters", text)])
+        (hit,) = index.search("urchins", 1)
+        assert hit.snippet == index.document("o").text == text.replace("\0", "\ufffd")
+
+
+def test_texts_with_null_characters_of_earlier_versions_are_read(path: pathlib.Path) -> None:
+    """Documents then kept null characters."""
+    page, text = Document("n", "N", "The \0 otter."), "The \0 otter."
+    with DocumentIndex(path, write=True) as index:
+        index.add([page])
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE documents SET text = ?, sha256 = ? WHERE id = 'n'", (text, digest))
+    with DocumentIndex(path, write=True) as index:
+        assert index.document("n") == page
+        assert index.add([page]).updated == 1, "which makes snippets whole"
+        assert index.add([page]).unchanged == 1
+        hits = index.search("otter", 9)
+    assert "The \ufffd otter." in [hit.snippet for hit in hits]
 
 
 def test_update_and_delete(index: DocumentIndex) -> None:
