@@ -36,8 +36,8 @@ class Plan:
         needs its own slot.
       other_eos_ids: further tokens that end a sample; no constraint allows them.
       slots: number of prompts in flight at a time; all when None.
-      branches: the numbers of tokens of a prompt that a pass can read, rising, the last of them
-        `rows` (see `decoding.branches`). They need a row for each sample and a slot for each
+      branches: the numbers of tokens of a prompt that a pass can read, rising to at least `rows`
+        (see `decoding.branches`). They need a row for each sample and a slot for each
         prompt. Empty if the model reads each row by itself.
     """
 

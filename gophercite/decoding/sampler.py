@@ -106,10 +106,11 @@ def sample(
         compiled program.
       least_samples: minimum number of samples per prompt that the arrays have room for, for the
         same reason.
-      branches: numbers of branches that the model reads at a time, rising, the last of them the
-        maximum number of samples per prompt (`branches.run`); all prompts are then in flight. Empty
-        to read each row by itself. When None, those of `branches.usual_sizes` for one prompt on a
-        single CPU device that has all its samples in flight, and none otherwise.
+      branches: numbers of tokens of a prompt that a pass can read, rising to at least the maximum
+        number of samples per prompt; samples that begin alike are then read together, with drafts
+        of their quotes (`decoding.branches`), and all prompts are in flight. Empty to read each row
+        by itself. When None, those of `branches.usual_sizes` for one prompt on a single CPU device
+        that has all its samples in flight, and none otherwise.
       key_numbers: a number for each prompt that is folded into its key before all else. When None,
         a single key is folded with the prompt's index, and several are used as they are.
       coming: waits for the parameters and returns them; they must be on this process's devices.
@@ -153,7 +154,7 @@ def sample(
     numbers = None if key_numbers is None else np.array(key_numbers, np.int32)
     if branches is None:
         one = len(prompts) == 1 and rows >= most and on_one_cpu(params)
-        branches = usual_sizes(most) if one else ()
+        branches = usual_sizes(most, quotes is not None) if one else ()
     plan = Plan(
         transformer,
         settings,

@@ -124,11 +124,19 @@ def test_the_likeliest_tokens_need_one_branch():
 
 
 @pytest.mark.parametrize(
-    ("samples", "sizes"),
-    [(1, ()), (7, ()), (8, (8,)), (16, (8, 16)), (33, (8, 32, 33)), (64, (8, 32, 64))],
+    ("samples", "with_drafts", "without"),
+    [
+        (1, (8,), ()),
+        (7, (8,), ()),
+        (8, (8,), (4, 8)),
+        (16, (8, 16), (4, 16)),
+        (17, (8, 17), (4, 16, 17)),
+        (64, (8, 32, 64), (4, 16, 64)),
+    ],
 )
-def test_usual_sizes(samples, sizes):
-    assert branches.usual_sizes(samples) == sizes
+def test_usual_sizes(samples, with_drafts, without):
+    assert branches.usual_sizes(samples, True) == with_drafts
+    assert branches.usual_sizes(samples, False) == without
 
 
 def test_one_prompt_on_a_cpu_has_branches():
@@ -155,7 +163,11 @@ def test_several_devices_have_none():
     ("rows", "sizes", "told"),
     [
         (4, (2, 4), "a row for each of 8 samples"),
-        (8, (2, 4), "must rise from 1 or more to 8"),  # with nothing for five to eight branches
+        (
+            8,
+            (2, 4),
+            "must rise from 1 or more to 8 or more",
+        ),  # with nothing for five to eight branches
         (8, (4, 2, 8), "must rise"),
         (8, (0, 8), "must rise"),
     ],
