@@ -22,6 +22,7 @@ each of which needs this checkout and reads the same files:
 import argparse
 import contextlib
 import importlib.util
+import os
 import shlex
 import signal
 import sys
@@ -31,17 +32,26 @@ from typing import TYPE_CHECKING, Any
 import cache_workers
 import gin_files
 import keras_alone
+import setting_checks
 
-from gophercite import importing
+from gophercite import importing, interruption
+from gophercite.storage import is_remote
 from gophercite.storage.json_fields import in_one_line
 
 if TYPE_CHECKING:
     from data_pipelines.cache_writing import Shards
 
+_STOPPED = "cache_task: stopped; the same command goes on where it was"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
+    try:
+        setting_checks.check(flags.gin_file, bindings, flags.gin_search_paths, unset=[])
+    except (gin_files.ConfigurationError, OSError) as error:
+        print(f"cache_task: {in_one_line(error)}", file=sys.stderr)
+        return 1
     with importing.libraries(), keras_alone.keras_alone():
         import jax
 
@@ -49,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Imported here because they load TensorFlow, for which --help need not wait.
         import configuration
     try:
+        if signal.getsignal(signal.SIGINT) is interruption.heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # workers are told, too
         files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths, unset=[])
         with gin_files.one_line(files, bindings):
             inputs = configuration.inputs()
@@ -57,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cache_task: {in_one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("cache_task: stopped; the same command goes on where it was", file=sys.stderr)
-        return 128 + signal.SIGINT
+        print(_STOPPED, file=sys.stderr)
+        return interruption.INTERRUPTED
     return 0
 
 
@@ -139,10 +151,26 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[st
     for name in ("processes", "shard_mb"):
         if getattr(flags, name) < 1:
             parser.error(f"--{name} {getattr(flags, name)}: must be at least 1")
+    if not flags.output:
+        parser.error("--output is empty: must be a folder")
+    if not is_remote(flags.output) and os.path.isfile(flags.output):
+        parser.error(f"--output {flags.output}: is a file; must be a folder")
     if flags.beam is not None and importlib.util.find_spec("apache_beam") is None:
         parser.error("--beam needs Apache Beam: pip install -e '.[beam]'")
     return flags, gin_files.read_bindings(parser, rest)
 
 
+def _hear_ctrl_c() -> None:
+    """Until the work begins, Ctrl-C ends the process at once: libraries may swallow an exception
+    while they are imported, or print it."""
+
+    def act(number: int) -> None:
+        if signal.getsignal(number) is interruption.heard:
+            interruption.end(interruption.INTERRUPTED, _STOPPED)
+
+    interruption.hear([signal.SIGINT], act)
+
+
 if __name__ == "__main__":
+    _hear_ctrl_c()
     sys.exit(main())

@@ -413,7 +413,18 @@ def build() -> Run:
 
 
 def inputs() -> list[TaskInput | BrowsingInput]:
-    """The training data of the loaded configuration, then its held-out sets."""
+    """The training data of the loaded configuration, then its held-out sets.
+
+    Raises:
+      ConfigurationError: the configuration has none.
+    """
+    for name in ("Run.input", "Run.evaluations"):
+        try:
+            gin.query_parameter(name)
+        except ValueError:
+            raise gin_files.ConfigurationError(
+                f"the gin files describe no run: nothing sets {name}"
+            ) from None
     _, held_out = gin_files.follow("", gin.query_parameter("Run.evaluations"))
     references = [gin.query_parameter("Run.input"), *held_out.values()]
     return [each.scoped_configurable_fn() for each in references]

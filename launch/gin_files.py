@@ -14,6 +14,8 @@ import io
 import os
 import pathlib
 import re
+import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +25,12 @@ from gin_places import short, text_of, where_scoped, where_used
 from gin_places import where_set as where_set
 
 from gophercite.storage import StorageError
+
+_NAME = re.compile(r"\w([\w./]*\w)?")
+_SHOWN = 40  # characters of a flag's value that a message repeats
+_LINE = 100  # the same for a line of a file
+_DEEPEST = 50  # brackets within one another
+_OFTEN = 20  # a file that is opened more often includes itself
 
 
 class ConfigurationError(ValueError):
@@ -108,8 +116,16 @@ def load(
         except Exception as error:
             raise ConfigurationError(_explain(error, folders)) from error
     for name, value in bindings.items():
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(f"--gin.{name}: this can't be the name of a setting")
         try:
             gin.parse_config(f"{name} = {_literal(value)}")
+        except (SyntaxError, tokenize.TokenError, RecursionError) as error:
+            shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+            raise ConfigurationError(
+                f"--gin.{name} = {shown}: gin can't read this value; text that begins like this "
+                f"needs quotes: '--gin.{name}=\"{shown}\"'"
+            ) from error
         except Exception as error:
             raise ConfigurationError(f"--gin.{name}: {_explain(error, folders)}") from error
     _check_macros(files_read, bindings, unset)
@@ -131,7 +147,17 @@ def _reading_files() -> Iterator[None]:
     """
     readers = gin.config._FILE_READERS
     kept = list(readers)
-    readers[:] = [(_open, os.path.isfile)]
+    times = Counter[str]()
+
+    def read(path: str) -> io.StringIO:
+        times[path] += 1
+        if times[path] > _OFTEN:
+            raise ConfigurationError(
+                f"{short(pathlib.Path(path))}:1: includes itself, directly or through other files"
+            )
+        return _open(path)
+
+    readers[:] = [(read, os.path.isfile)]
     try:
         yield
     finally:
@@ -142,7 +168,8 @@ def _open(path: str) -> io.StringIO:
     """Opens a gin file.
 
     Raises:
-      ConfigurationError: it is not UTF-8.
+      ConfigurationError: it is not UTF-8, or has a bracket or a text that is never closed, or
+        brackets too deep within one another.
     """
     content = pathlib.Path(path).read_bytes()
     try:
@@ -153,8 +180,34 @@ def _open(path: str) -> io.StringIO:
             f"{short(pathlib.Path(path))}:{line}: byte {content[error.start]:#04x} is not UTF-8: "
             "save the file as UTF-8"
         ) from None
+    if trouble := _trouble_with_brackets(file.getvalue()):
+        line, what = trouble
+        raise ConfigurationError(f"{short(pathlib.Path(path))}:{line}: {what}")
     setattr(file, "name", path)  # noqa: B010 -- gin names it in messages
     return file
+
+
+def _trouble_with_brackets(text: str) -> tuple[int, str] | None:
+    """The line where something begins that gin would not name by its place, and what is wrong."""
+    open_brackets: list[int] = []
+    last = 1
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            last = token.end[0]
+            if token.string in ("(", "[", "{"):
+                open_brackets.append(last)
+                if len(open_brackets) > _DEEPEST:
+                    return open_brackets[0], "has too many brackets within brackets"
+            elif token.string in (")", "]", "}") and open_brackets:
+                open_brackets.pop()
+    except tokenize.TokenError:
+        # A text in three quotes has no token: it begins after the last one.
+        if open_brackets:
+            return open_brackets[0], "the bracket is never closed"
+        return last, "the text is never closed"
+    except SyntaxError:  # gin says what it is
+        pass
+    return None
 
 
 def _literal(value: str) -> str:
@@ -184,6 +237,10 @@ def _check_macros(
     for name in sorted(bound - used - written):
         near = nearest(name, used)
         place = where_set(name, files, bindings)
+        if not used:
+            raise ConfigurationError(
+                f"{place}: the gin files use no macro, so they describe no run; is one missing?"
+            )
         raise ConfigurationError(f"{place}: nothing uses a macro of this name{near}")
     missing = sorted(used - bound)
     for name in missing:
@@ -242,9 +299,11 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
     message = str(error)
     if isinstance(error, ConfigurationError):
         return message.splitlines()[0]
+    if isinstance(error, SyntaxError) and error.lineno:
+        return _of_syntax(error)
     place = re.search(r'In file "([^"]+)", line (\d+)', message)
     prefix = f"{short(pathlib.Path(place[1]))}:{place[2]}: " if place else ""
-    if missing := re.search(r"Unable to open file: (.+?)\. Searched config paths", message):
+    if missing := re.search(r"Unable to open file: (.*?)\. Searched config paths", message):
         return prefix + _no_file(missing[1], folders)
     if unknown := re.search(
         r"Configurable '(.+?)' doesn't have a parameter named '(.+?)'", message
@@ -254,13 +313,28 @@ def _explain(error: Exception, folders: Sequence[str]) -> str:
         names = [selector.split(".")[-1] for selector, _ in gin.config._REGISTRY.items()]
         return f"{prefix}nothing is named {unknown[1]!r}{nearest(unknown[1], names)}"
     first = next((line.strip() for line in message.splitlines() if line.strip()), repr(error))
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f"{error.filename or 'the value'}:{error.lineno}: {error.msg}: {error.text!r}"
-    return prefix + first
+    return prefix + re.sub(r"^\[Errno \d+\] ", "", first)
+
+
+def _of_syntax(error: SyntaxError) -> str:
+    """The message for a line that gin can't read."""
+    place = f"{short(pathlib.Path(error.filename))}:" if error.filename else ""
+    line = (error.text or "").strip()
+    shown = line if len(line) <= _LINE else f"{line[:_LINE]}…"
+    if token := re.search(r"Failed to parse token '(.*)'", error.msg):
+        return f"{place}{error.lineno}: {token[1]!r} is no value: text needs quotes"
+    if "Unable to parse value" in error.msg:
+        return f"{place}{error.lineno}: can't read the value: {shown!r}"
+    reason = error.msg.splitlines()[0].rstrip(".")
+    return f"{place}{error.lineno}: {reason}: {shown!r}"
 
 
 def _no_file(file: str, folders: Sequence[str]) -> str:
     """The message for a file that is in none of the folders, with a hint if the name is close."""
+    for path in (pathlib.Path(folder, file) for folder in ("", *folders) if file):
+        if path.exists():
+            kind = "a folder" if path.is_dir() else "not an ordinary file"
+            return f"{file}: is {kind}; expected a gin file"
     found: dict[str, str] = {}
     for folder in map(pathlib.Path, folders):
         for path in sorted([*folder.glob("*.gin"), *folder.glob("gin_configs/**/*.gin")]):
@@ -355,7 +429,7 @@ def _as_typed(message: str, files: Sequence[pathlib.Path], bindings: Mapping[str
     for (scope, selector), parameters in gin.config._CONFIG.items():
         configurable = gin.config._REGISTRY.get(selector)
         if configurable and configurable.wrapped.__name__ == about[1] and about[2] in parameters:
-            name = "/".join(filter(None, [scope, selector.removeprefix("gophercite.")]))
+            name = "/".join(filter(None, [scope, selector.rpartition(".")[2]]))
             typed, _ = follow(f"{name}.{about[2]}", parameters[about[2]])
             return f"{where_set(typed, files, bindings)} {about[3]} ({about[1]}.{about[2]})"
     return message

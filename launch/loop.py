@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     flags, bindings = _parse(arguments)
     try:
-        gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
-        with gin_files.one_line():
+        files = gin_files.load(flags.gin_file, bindings, flags.gin_search_paths)
+        with gin_files.one_line(files, bindings):
             loop = gin.get_configurable(Loop)()
         places = [
             Place(loop, flags.folder / f"seed_{seed}", seed)

@@ -36,7 +36,7 @@ def refuse_missing(*, files: Iterable[Path] = (), folders: Iterable[Path] = ()) 
 
 
 def local_folder(parser: argparse.ArgumentParser, name: str, folder: str) -> pathlib.Path:
-    """The path of a folder that must be on a disk; one in a bucket ends the command.
+    """The path of a folder that must be on a disk; what can't be one ends the command.
 
     Args:
       parser: says what is wrong.
@@ -45,6 +45,10 @@ def local_folder(parser: argparse.ArgumentParser, name: str, folder: str) -> pat
     """
     if is_remote(folder):
         parser.error(f"{name} is {folder}: must be a folder on a disk")
+    if not folder:  # would be the current folder
+        parser.error(f"{name} is empty: must be a folder on a disk")
+    if os.path.isfile(folder):
+        parser.error(f"{name} is {folder}: is a file; must be a folder on a disk")
     return pathlib.Path(folder)
 
 

@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -17,11 +17,13 @@ def check(
     bindings: Mapping[str, str],
     search_paths: Sequence[str] = (),
     source: pathlib.Path = setting_names.CONFIGURATION,
+    *,
+    unset: list[str] | None = None,
 ) -> list[pathlib.Path]:
     """Checks names, types of values and names of tasks; imports neither JAX nor TensorFlow.
 
     Args:
-      files, bindings, search_paths: as for `gin_files.load`.
+      files, bindings, search_paths, unset: as for `gin_files.load`.
       source: the file that registers the library with gin.
 
     Returns:
@@ -31,8 +33,8 @@ def check(
       ConfigurationError: something is wrong; the message names what was typed, and where.
     """
     with setting_names.names_only(source) as settings:
-        files_read = gin_files.load(files, bindings, search_paths)
-        _check_kinds(settings, files_read, bindings)
+        files_read = gin_files.load(files, bindings, search_paths, unset=unset)
+        _check_kinds(settings, files_read, bindings, unset or [])
         if not any(map(gin_files.imports_modules, files_read)):  # which may make tasks
             _check_tasks(files_read, bindings)
     return files_read
@@ -53,12 +55,17 @@ def _values() -> list[tuple[str, str, str, Any]]:
 
 
 def _check_kinds(
-    settings: Mapping[str, Setting], files: Sequence[pathlib.Path], bindings: Mapping[str, str]
+    settings: Mapping[str, Setting],
+    files: Sequence[pathlib.Path],
+    bindings: Mapping[str, str],
+    unset: Collection[str],
 ) -> None:
     """Raises for a value of the wrong kind: text for a number, a number for a part that gin has to
     build, or another part; if the source gives types."""
     for typed, name, parameter, value in _values():
         if name not in settings:  # of a module that a gin file imports
+            continue
+        if typed in unset or not _macros(value).isdisjoint(unset):
             continue
         wanted = wanted_instead(value, parameter, settings[name], settings)
         if wanted is not None:
@@ -66,6 +73,12 @@ def _check_kinds(
             raise gin_files.ConfigurationError(
                 f"{place} = {value!r}: must be {wanted} ({name}.{parameter})"
             )
+
+
+def _macros(value: Any) -> set[str]:
+    """The macros in a value."""
+    macro = gin.get_configurable(gin.config.macro)
+    return {"/".join(each.scopes) for each in gin.config.iterate_references(value, to=macro)}
 
 
 def _check_tasks(files: Sequence[pathlib.Path], bindings: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from gophercite import child_processes
@@ -163,13 +164,24 @@ def run_python(command: Sequence[str]) -> int:
     Returns:
       Its exit status; 128 + n if signal n killed it, as in a shell.
     """
-    process = subprocess.Popen([sys.executable, *command], env=child_processes.environment())
+    process: subprocess.Popen[bytes] | None = None
+    told_to_stop = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal told_to_stop
+        told_to_stop = True
+        if process is not None:
+            process.terminate()
+
     # Ctrl-C reaches it through the terminal; it saves its work, and its status says how it ended.
     handlers = {
         signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, stop),
     }
     try:
+        process = subprocess.Popen([sys.executable, *command], env=child_processes.environment())
+        if told_to_stop:  # just before the process existed
+            process.terminate()
         status = process.wait()
     finally:
         for number, handler in handlers.items():

@@ -222,7 +222,7 @@ def check_training(parser: argparse.ArgumentParser, training: Sequence[str]) -> 
                 f"{each!r} can't go to the workers: only settings such as --gin.NAME=VALUE can"
             )
     folders = [each for each in training if each.startswith("--gin.MODEL_DIR=")]
-    if not folders or not folders[-1].partition("=")[2].strip("'\"").startswith("gs://"):
+    if not folders or not re.match("gs://[^/]", folders[-1].partition("=")[2].strip("'\"")):
         parser.error(
             "--gin.MODEL_DIR must be in a bucket (gs://…): the workers' disks are deleted with "
             "the machine"

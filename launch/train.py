@@ -19,6 +19,7 @@ once (130). launch/keep_running.py restarts it if that can help.
 """
 
 import argparse
+import errno
 import logging
 import os
 import signal
@@ -42,6 +43,7 @@ LASTING = (
     NotADirectoryError,
     PermissionError,
 )
+LASTING_NUMBERS = {errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gophercite.training.checkpoints import NonFiniteStateError
         from gophercite.training.early_stopping import UnknownMetricError
         from gophercite.training.preemption import EXIT_CODE, Preempted
-        from gophercite.training.run_folder import refuse_model_folder
+        from gophercite.training.run_folder import refuse_unfit_folder
         from gophercite.training.run_lock import RunInUseError
 
     try:
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"train: {line}", file=sys.stderr)
         with gin_files.one_line(files, bindings):
             run = configuration.build()
-            refuse_model_folder(run.settings.model_dir)
+            refuse_unfit_folder(run.settings.model_dir, run.transformer.config)
         data_survey.show(run, sys.stderr)
         if flags.dry_run:
             dry_run.show(run, sys.stdout)
@@ -103,8 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OSError,  # a missing data file, a full disk
     ) as error:
         print(f"train: {in_one_line(error)}", file=sys.stderr)
-        passing = isinstance(error, OSError) and not isinstance(error, LASTING)
-        return processes.UNAVAILABLE if passing else 1
+        return processes.UNAVAILABLE if _may_pass(error) else 1
     return 0
 
 
@@ -135,6 +136,12 @@ def parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str
     return flags, gin_files.read_bindings(parser, rest)
 
 
+def _may_pass(error: Exception) -> bool:
+    """Whether the same command could succeed later: a bucket did not answer, or a disk is full."""
+    lasting = isinstance(error, LASTING) or getattr(error, "errno", None) in LASTING_NUMBERS
+    return isinstance(error, OSError) and not lasting
+
+
 def _set_up_jax(flags: argparse.Namespace) -> None:
     """Turns on the compilation cache and silences imported libraries."""
     # TensorFlow only reads data here; its messages about missing GPUs don't matter.
@@ -142,9 +149,15 @@ def _set_up_jax(flags: argparse.Namespace) -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     # We name a damaged checkpoint ourselves; its readers' own messages are pages long.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    # The same of a full disk: Orbax logs the traceback of each of its threads, and raises it, too.
+    logging.getLogger("absl").addFilter(_is_no_traceback_of_orbax)
     import jax
 
     jax.config.update("jax_compilation_cache_dir", flags.compilation_cache)
+
+
+def _is_no_traceback_of_orbax(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and f"{os.sep}orbax{os.sep}" in record.pathname)
 
 
 def _hear_signals() -> None:

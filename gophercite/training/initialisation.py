@@ -29,6 +29,24 @@ _FREE_FIELDS = frozenset(
 )
 
 
+def other_architecture(stored: TransformerConfig, here: TransformerConfig) -> str | None:
+    """The first field by which a run's model is another one than what is stored.
+
+    Args:
+      stored: the stored model's architecture.
+      here: the run's.
+
+    Returns:
+      "FIELD = VALUE, but this run's model has VALUE"; None if they differ at most in how they are
+      computed.
+    """
+    for field in dataclasses.fields(TransformerConfig):
+        there, now = getattr(stored, field.name), getattr(here, field.name)
+        if there != now and field.name not in _FREE_FIELDS:
+            return f"{field.name} = {there!r}, but this run's model has {now!r}"
+    return None
+
+
 def count_frozen(config: TransformerConfig, fraction: float) -> int:
     """The number of first layers to freeze.
 
@@ -106,14 +124,8 @@ class PretrainedInitialisation:
           ValueError: it holds another architecture; the message names the field.
         """
         stored = read_description(self.folder).config
-        for field in dataclasses.fields(TransformerConfig):
-            here = getattr(self.transformer.config, field.name)
-            there = getattr(stored, field.name)
-            if here != there and field.name not in _FREE_FIELDS:
-                raise ValueError(
-                    f"{self.folder} holds a model with {field.name} = {there!r}, but this run's "
-                    f"model has {here!r}"
-                )
+        if difference := other_architecture(stored, self.transformer.config):
+            raise ValueError(f"{self.folder} holds a model with {difference}")
         return self.transformer.abstract(self.frozen_layers)
 
     def parameters(self, key: Key[Array, ""], shardings: Params) -> Params:

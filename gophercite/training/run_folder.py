@@ -16,9 +16,12 @@ from etils import epath
 from gophercite.learning.state import TrainState
 from gophercite.model_folders.checkpoint_files import name_leaves
 from gophercite.model_folders.folder import ModelFolderError, read_description
+from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import Params
 from gophercite.monitoring.metrics import TRAIN, read_metrics
-from gophercite.storage import write_file
+from gophercite.storage import is_remote, write_file
+from gophercite.storage.checkpoint_steps import saved_steps
+from gophercite.training.initialisation import other_architecture
 
 CURVES = "curves.png"
 _PACKAGES = (
@@ -36,24 +39,37 @@ _PACKAGES = (
 )
 
 
-def refuse_model_folder(folder: epath.PathLike) -> None:
-    """Refuses a run in a model's folder, whose `model.json` it would overwrite.
+def refuse_unfit_folder(folder: epath.PathLike, config: TransformerConfig) -> None:
+    """Refuses a run in a place where it can't be, or where it would overwrite something else.
+
+    Checkpoints of another architecture may have the same shapes: of another number of heads, or
+    of another base of rotary positions. The run would go on from them as from noise.
 
     Args:
       folder: the run's folder, on a disk or in a bucket.
+      config: the architecture of the run's model.
 
     Raises:
-      ValueError: it holds a model.
+      ValueError: it is a file, or holds a model, or checkpoints of another architecture.
       StorageError: its bucket can't be used.
     """
+    place = f"TrainSettings.model_dir = {os.fspath(folder)!r}"
+    if not is_remote(folder) and os.path.exists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"{place}: is a file, but a run needs a folder")
     try:
         description = read_description(folder)
     except ModelFolderError:  # usually because there is nothing
         return
     if description.parameters is not None:
         raise ValueError(
-            f"TrainSettings.model_dir = {os.fspath(folder)!r}: this folder holds a model, which "
-            "the run would overwrite; set MODEL_DIR to a new folder"
+            f"{place}: this folder holds a model, which the run would overwrite; set MODEL_DIR to "
+            "a new folder"
+        )
+    difference = other_architecture(description.config, config)
+    if difference and saved_steps(folder):
+        raise ValueError(
+            f"{place}: its checkpoints are of a model with {difference}; set MODEL_DIR to a new "
+            "folder, or configure the model as before"
         )
 
 

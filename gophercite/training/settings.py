@@ -1,6 +1,7 @@
 """The length of a training run, and how often it logs, evaluates and saves."""
 
 import dataclasses
+import re
 from collections.abc import Collection
 from typing import Literal
 
@@ -65,7 +66,8 @@ class TrainSettings:
           ValueError: a count is too low, the folder is nowhere that files can be kept, or settings
             contradict each other.
         """
-        if not self.model_dir or not is_storage(self.model_dir):
+        no_bucket = re.match("gs://(/|$)", self.model_dir)
+        if not self.model_dir or no_bucket or not is_storage(self.model_dir):
             raise ValueError(
                 f"TrainSettings.model_dir = {self.model_dir!r}: must be a folder on this machine "
                 "or gs://BUCKET/NAME"
@@ -74,6 +76,11 @@ class TrainSettings:
             raise ValueError(
                 f"TrainSettings.model_dir = {self.model_dir!r}: the shell did not expand ~; write "
                 "$HOME instead"
+            )
+        if not _can_name_checkpoints(self.model_dir):
+            raise ValueError(
+                f"TrainSettings.model_dir = {self.model_dir!r}: checkpoints need a name in UTF-8 "
+                "without NUL"
             )
         counts = ["total_steps", "batch_size", "log_every", "evaluate_every", "save_every"]
         least = dict.fromkeys([*counts, "keep_newest"], 1) | {"keep_best": 0}
@@ -126,6 +133,14 @@ class TrainSettings:
             return self.best_mode == "max"
         rule = self.early_stopping
         return rule is not None and rule.higher_is_better and metric in rule.metrics
+
+
+def _can_name_checkpoints(folder: str) -> bool:
+    """Whether Orbax, which writes checkpoints, can open a folder of this name."""
+    try:
+        return b"\0" not in folder.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are not UTF-8
+        return False
 
 
 def refuse_unknown_sets(settings: TrainSettings, evaluations: Collection[str]) -> None:

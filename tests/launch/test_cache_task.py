@@ -2,6 +2,11 @@
 
 import importlib.util
 import itertools
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import cache_task
 import configuration
@@ -17,6 +22,7 @@ from gophercite import records
 BEAM = pytest.mark.skipif(
     importlib.util.find_spec("apache_beam") is None, reason="needs Apache Beam (the extra 'beam')"
 )
+ROOT = pathlib.Path(__file__).parents[2]
 GIN = """
 include "supervised.gin"
 MIXTURE_OR_TASK_NAME = @add_rated_answers()
@@ -79,6 +85,46 @@ def test_what_cannot_be_cached_is_named(gin_file, tmp_path, capsys):
     (tmp_path / "rated_answers_train.jsonl").write_text("{}\n")
     assert cache_task.main(arguments) == 1
     assert "has no good record" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        ("", [], "cache_task: the gin files describe no run: nothing sets Run.input\n"),
+        ("", ["--gin.MODEL_DIR=x"], "--gin.MODEL_DIR: the gin files use no macro, so they "),
+        ("include 'supervised.gin'\n", ["--gin.Run.input=3"], "--gin.Run.input = 3: must be @…()"),
+        (
+            "include 'supervised.gin'\n",
+            ["--gin.Run.evaluations=None"],
+            ".evaluations = None: must ",
+        ),
+        ("include 'supervised.gin'\n", ["--gin.LENGTH=x"], "--gin.LENGTH = 'x': must be a whole "),
+    ],
+)
+def test_what_describes_no_inputs_is_named(tmp_path, capsys, text, flags, said):
+    (tmp_path / "run.gin").write_text(text)
+    arguments = [f"--gin_file={tmp_path / 'run.gin'}", f"--output={tmp_path / 'cached'}"]
+    assert cache_task.main([*arguments, *flags]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_an_output_that_is_a_file_is_refused_before_any_work(gin_file, tmp_path, capsys):
+    for output, said in ((gin_file, f"--output {gin_file}: is a file"), ("", "--output is empty")):
+        with pytest.raises(SystemExit):
+            cache_task.main([f"--gin_file={gin_file}", f"--output={output}"])
+        assert said in capsys.readouterr().err
+
+
+def test_ctrl_c_while_libraries_load_is_no_traceback(gin_file, tmp_path):
+    command = [sys.executable, "launch/cache_task.py", f"--gin_file={gin_file}"]
+    with subprocess.Popen(
+        [*command, f"--output={tmp_path / 'cached'}"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "cache_task: stopped; the same command goes on where it was\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("apache_beam") is not None, reason="Beam is here")

@@ -35,6 +35,72 @@ def test_a_file_that_is_not_utf_8_is_named_with_its_line(
     assert refusal(run) == f"{file}:2: byte 0xdc is not UTF-8: save the file as UTF-8"
 
 
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("BATCH_SIZE = 4\nx.y = ('a',\n  ('b')\nLENGTH = 4\n", "2: the bracket is never closed"),
+        ("x.y = '''a\n\n", "1: the text is never closed"),
+        ("include '{file}'\n", "1: includes itself, directly or through other files"),
+        ("include ''\n", "1: there is no gin file ''"),
+        ("x.y = " + "(" * 3000 + ")" * 3000 + "\n", "1: has too many brackets within brackets"),
+        ("TRAIN_STEPS = [4, b]\n", "1: 'b' is no value: text needs quotes"),
+        ("TRAIN_STEPS =\n", "1: can't read the value: 'TRAIN_STEPS ='"),
+    ],
+)
+def test_what_gin_cannot_read_is_named_with_its_line(
+    tmp_path: pathlib.Path, text: str, said: str, included: bool
+) -> None:
+    file = tmp_path / "own.gin"
+    file.write_text(text.replace("{file}", str(file)))
+    run = file
+    if included:
+        run = tmp_path / "run.gin"
+        run.write_text(f"\n\ninclude '{file}'\n")
+    assert refusal(run) == f"{file}:{said}"
+
+
+def test_a_folder_or_a_device_is_no_gin_file(tmp_path: pathlib.Path) -> None:
+    assert refusal(tmp_path) == f"{tmp_path}: is a folder; expected a gin file"
+    device = "/dev/null"
+    assert (
+        refusal(pathlib.Path(device)) == f"{device}: is not an ordinary file; expected a gin file"
+    )
+    file = tmp_path / "own.gin"
+    file.write_text(f"\ninclude '{tmp_path}'\n")
+    assert refusal(file) == f"{file}:2: {tmp_path}: is a folder; expected a gin file"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("MODEL_DIR", "[old] run", " = [old] run: gin can't read this value; text that begins like "
+         "this needs quotes: '--gin.MODEL_DIR=\"[old] run\"'"),
+        ("TRAIN_STEPS", "(", " = (: gin can't read this value"),
+        ("TRAIN_STEPS", "@", " = @: gin can't read this value"),
+        ("TRAIN_STEPS", "1,000", " = 1,000: gin can't read this value"),
+        ("TRAIN_STEPS", "(" * 3000, " = ((((((((((((((((((((((((((((((((((((((((…: gin can't read"),
+        ("TRAIN STEPS", "3", ": this can't be the name of a setting"),
+        ("SEED = 1\nTRAIN_STEPS", "3", ": this can't be the name of a setting"),
+        ("/train.log_every", "3", ": this can't be the name of a setting"),
+    ],
+)  # fmt: skip
+def test_a_flag_that_gin_cannot_read_is_shown_as_it_was_typed(
+    name: str, value: str, said: str
+) -> None:
+    file = "gin_configs/pretrain_sample_world.gin"
+    with pytest.raises(gin_files.ConfigurationError) as refused:
+        setting_checks.check([file], {**GIVEN, name: value})
+    assert str(refused.value).startswith(f"--gin.{name}{said}")
+
+
+def test_files_that_use_no_macro_are_perhaps_not_all(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "own.gin"
+    file.write_text("train.log_every = 3\n")
+    said = "--gin.MODEL_DIR: the gin files use no macro, so they describe no run; is one missing?"
+    assert refusal(file) == said
+
+
 @pytest.mark.parametrize("content", ["\ufeff{}", "{}\r\n"])
 def test_files_of_other_systems_are_read(tmp_path: pathlib.Path, content: str) -> None:
     file = tmp_path / "own.gin"

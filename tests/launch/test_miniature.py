@@ -181,6 +181,8 @@ def test_the_stages_from_questions_to_the_report(
     [
         (["--seeds", "0"], "--seeds is 0: must be at least 1"),
         (["gs://bucket/m"], "MODEL_DIR is gs://bucket/m: must be a folder on a disk"),
+        ([""], "MODEL_DIR is empty: must be a folder on a disk"),  # a variable that nothing set
+        ([__file__], f"MODEL_DIR is {__file__}: is a file; must be a folder on a disk"),
         (["--seed", "-1"], "--seed: -1: must be from 0 to 4294967295"),
         (["--seed", "4294967296"], "--seed: 4294967296: must be from 0 to 4294967295"),
         (

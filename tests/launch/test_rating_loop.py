@@ -361,8 +361,20 @@ def test_wrong_settings_are_refused_before_anything_runs(
     given = {"Loop.preparation": "('-c', 'raise SystemExit(3)')", **binding}
     flags = [f"--gin.{name}={value}" for name, value in given.items()]
     assert loop.main([str(tmp_path / "run"), f"--gin_file={CONFIG[0]}", *flags]) == 1
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    typed, _, _ = flags[-1].partition("=")
+    assert said.startswith(f"loop: {typed}")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_setting_in_a_file_is_named_with_its_line(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.gin"
+    file.write_text("include 'gin_configs/loop/sample_world.gin'\n\nLoop.rounds = 0\n")
+    assert loop.main([str(tmp_path / "run"), f"--gin_file={file}"]) == 1
+    assert f"loop: Loop.rounds in {file}:3 = 0: must be a whole" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,21 @@ def test_a_program_is_asked_to_stop_and_may_finish(tmp_path: pathlib.Path) -> No
     assert state.read_text() == "saved"
 
 
+def test_a_request_to_stop_reaches_a_program_that_has_only_just_begun() -> None:
+    outer = (
+        "import os, signal, stages, subprocess, sys\n"
+        "begin = subprocess.Popen\n"
+        "def begin_and_hear(*arguments, **named):\n"
+        "    process = begin(*arguments, **named)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return process\n"
+        "subprocess.Popen = begin_and_hear\n"
+        "sys.exit(stages.run_python(['-c', 'import time; time.sleep(20)']))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(LAUNCH)}
+    assert subprocess.run([sys.executable, "-c", outer], env=environment).returncode == 143
+
+
 @pytest.mark.parametrize(
     "command",
     [

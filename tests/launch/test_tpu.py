@@ -574,6 +574,8 @@ def test_what_google_would_not_take_is_refused_before_it_is_asked(
         ([], 2, "the flags of launch/train.py are missing; they go after --"),
         ([*TRAINING, "--process_id=0"], 2, "can't go to the workers"),
         ([*TRAINING[:2], "--gin.MODEL_DIR=runs/a"], 2, "must be in a bucket (gs://…)"),
+        ([*TRAINING[:2], "--gin.MODEL_DIR=gs://"], 2, "must be in a bucket (gs://…)"),
+        ([*TRAINING[:2], "--gin.MODEL_DIR='gs:///a'"], 2, "must be in a bucket (gs://…)"),
         ([*TRAINING, "--gin.TRAIN_STEP=5"], 1, "did you mean TRAIN_STEPS?"),
         (["--commit=nowhere", *TRAINING], 1, "--commit is 'nowhere'"),
         (["--commit=--output=x", *TRAINING], 2, "--commit is '--output=x'"),

@@ -1,11 +1,13 @@
 """launch/train.py: what it says of wrong settings, and that it trains, stops and goes on."""
 
 import dataclasses
+import errno
 import inspect
 import io
 import json
 import os
 import re
+import resource
 import runpy
 import shutil
 import signal
@@ -306,7 +308,7 @@ def test_every_run_s_file_is_complete_but_for_paths(file):
     assert gin.query_parameter("%TRAIN_STEPS") > 0
 
 
-def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache):
+def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache, capsys):
     folder = Path(os.path.relpath(tmp_path / "run"))  # people give relative paths
     small = TINY | {"TransformerConfig.num_layers": "1", "SupervisedLearner.microbatches": "1"}
     flags = [*arguments(PRETRAIN, MODEL_DIR=str(folder), **small), "--gin.Run.evaluations={}"]
@@ -322,6 +324,14 @@ def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache):
     assert model.vocabulary.decode(model.vocabulary.encode("It was built in 1874.")) == (
         "It was built in 1874."
     )
+    # The parameters of another number of heads have the same shapes.
+    capsys.readouterr()
+    heads = ["--gin.TransformerConfig.num_heads=1", "--gin.TransformerConfig.head_dim=16"]
+    assert train.main([*flags, "--gin.TRAIN_STEPS=4", *heads, cache]) == 1
+    said = f"train: --gin.MODEL_DIR = {str(folder)!r}: its checkpoints are of a model with "
+    assert f"{said}num_heads = 2, but this run's model has 1; " in capsys.readouterr().err
+    faster = ["--gin.TransformerConfig.attention_block=32", "--dry_run"]  # no other model
+    assert train.main([*flags, *faster, cache]) == 0
 
 
 def test_a_metric_that_evaluations_don_t_report_is_answered_in_one_line(tmp_path, cache, capsys):
@@ -336,6 +346,23 @@ def test_a_metric_that_evaluations_don_t_report_is_answered_in_one_line(tmp_path
     )
 
 
+def test_a_checkpoint_that_a_disk_refuses_is_one_line_without_tracebacks(
+    tmp_path, cache, capsys, caplog
+):
+    small = TINY | {"TransformerConfig.num_layers": "1", "SupervisedLearner.microbatches": "1"}
+    flags = arguments(PRETRAIN, MODEL_DIR=str(tmp_path / "run"), **small)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:  # more than a vocabulary, less than an embedding
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+        assert train.main([*flags, "--gin.Run.evaluations={}", cache]) == 69
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1].startswith("train: checkpoint 2 can't be saved in ")
+    assert "Traceback" not in said
+    assert not [each for each in caplog.records if each.exc_info]
+
+
 def test_a_run_does_not_overwrite_a_model(tmp_path, cache, capsys):
     """`MODEL_DIR` is a name that one may take for the folder of the model to start from."""
     shutil.copytree(VOCABULARY_FOLDER.parent, tmp_path / "model")
@@ -344,6 +371,10 @@ def test_a_run_does_not_overwrite_a_model(tmp_path, cache, capsys):
     assert train.main([*flags, cache]) == 1
     assert "model': this folder holds a model, which the run would" in capsys.readouterr().err
     assert (tmp_path / "model" / "model.json").read_bytes() == before
+    file = tmp_path / "model" / "model.json"
+    assert train.main([*arguments(PRETRAIN, **TINY, MODEL_DIR=str(file)), cache]) == 1
+    said = f"--gin.MODEL_DIR = {str(file)!r}: is a file, but a run needs a folder"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "include 'gin_configs/models/small.gin'\n"])
@@ -400,6 +431,24 @@ def test_what_may_pass_has_a_status_of_its_own(
     monkeypatch.setattr(processes, "join", fails)
     assert train.main(arguments(SFT, MODEL_DIR=str(tmp_path))) == 69
     assert capsys.readouterr().err == "train: nobody came\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.ENOSPC, 69), (errno.ENAMETOOLONG, 1), (errno.EROFS, 1)]
+)
+def test_what_another_try_does_not_mend_has_the_status_of_a_refusal(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    status: int,
+) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number), "runs/x")
+
+    monkeypatch.setattr(processes, "join", fails)
+    assert train.main(arguments(SFT, MODEL_DIR=str(tmp_path))) == status
+    assert capsys.readouterr().err.startswith("train: runs/x: ")
 
 
 @LONG  # test_processes.py has those that never come, and the test above the status

@@ -248,9 +248,18 @@ def test_what_is_counted_must_be_a_whole_number(name, value):
         TrainSettings(**{**counts, name: value})
 
 
-@pytest.mark.parametrize("folder", ["", "foo://bucket/run", "https://example.com/run"])
+@pytest.mark.parametrize(
+    "folder", ["", "foo://bucket/run", "https://example.com/run", "gs://", "gs:///run"]
+)
 def test_a_run_needs_a_folder(folder):
     said = f"TrainSettings.model_dir = {folder!r}: must be a folder on this machine or gs://"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        TrainSettings(folder, 12, 4)
+
+
+@pytest.mark.parametrize("folder", ["runs/a\0b", "runs/\udcff"])
+def test_a_folder_that_checkpoints_can_t_be_in_is_refused_before_the_first_step(folder):
+    said = f"TrainSettings.model_dir = {folder!r}: checkpoints need a name in UTF-8 without NUL"
     with pytest.raises(ValueError, match=re.escape(said)):
         TrainSettings(folder, 12, 4)
 
