@@ -194,7 +194,6 @@ def read(plan: Plan, work: Work, places: int, state: DecodeState) -> DecodeState
             plan.settings.max_tokens - of_leader(state.position).reshape(-1),
             width - 1,
             places,
-            plan.eos_id,
         )
         chosen = branch, jnp.maximum(offset - 1, 0)
         drafted, made = (x.reshape(*leader.shape, places)[:, *chosen] for x in (drafted, made))

@@ -20,7 +20,6 @@ def draft(
     left: Int[Array, " branches"],
     count: Int[Array, ""],
     most: int,
-    eos_id: int,
 ) -> tuple[Int[Array, "branches most"], Bool[Array, "branches most"]]:
     """Drafts tokens: where only a few are allowed, the longest that continues the title or quote.
 
@@ -32,7 +31,6 @@ def draft(
       left: number of tokens that each branch may still have.
       count: number of tokens to draft.
       most: number of tokens that there is room for, at least `count`.
-      eos_id: never drafted, so that no sample ends with a draft.
 
     Returns:
       The tokens, and whether there is one; the first False ends a draft. There are none in claims,
@@ -46,7 +44,7 @@ def draft(
         edge = tables.start[state.node][:, None] + jnp.arange(THIN)
         closes = tables.need[jnp.minimum(edge, tables.need.shape[0] - 1)] > 0
         rank = jnp.where(closes, 1, 1 + tables.size[next_tokens])
-        rank = jnp.where(legal & (next_tokens != eos_id), rank, 0)
+        rank = jnp.where(legal, rank, 0)
         best = jnp.argmax(rank, axis=1, keepdims=True)
         token = jnp.take_along_axis(next_tokens, best, axis=1)[:, 0]
         goes_on = few & (jnp.max(rank, axis=1) > 0) & ((i == 0) | made[:, jnp.maximum(i - 1, 0)])

@@ -34,7 +34,9 @@ PAGES = pages(len(PROMPTS))
 model_and_parameters = functools.partial(byte_models.model_and_parameters, 4)  # mostly sure
 
 
-def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, free=True, **changed) -> Samples:
+def run(
+    sizes, *, quotes=None, max_tokens=24, temperature=1.0, free=True, size=BYTES.size, **changed
+) -> Samples:
     model, params = model_and_parameters(**changed)
     tracker = FaultTracker(BYTES)
     return sample(
@@ -45,7 +47,7 @@ def run(sizes, *, quotes=None, max_tokens=24, temperature=1.0, free=True, **chan
         SamplingSettings(max_tokens, temperature, free_log_probs=free),
         eos_id=BYTES.eos_id,
         pad_id=BYTES.pad_id,
-        vocabulary_size=BYTES.size,
+        vocabulary_size=size,
         other_eos_ids=() if quotes else range(10, 20),
         quotes=quotes,
         fault_tables=tracker.tables([tracker.graph(pages) for pages in PAGES]),
@@ -115,6 +117,13 @@ def test_under_the_quote_constraint(free):
     assert_same(found, alone)
     assert not np.any(found.faults)
     assert found.passes < longest(alone) - 4  # some drafts were drawn
+
+
+def test_unused_ids_are_not_drawn(alone):
+    assert alone.tokens.max() > 80
+    found = run((ROWS,), size=80)
+    assert found.tokens.max() < 80
+    assert_same(found, run((), size=80))
 
 
 def test_the_likeliest_tokens_need_one_branch():

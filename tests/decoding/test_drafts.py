@@ -12,8 +12,13 @@ from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import advance, initial
 from tests.decoding.byte_models import BYTES
 
-PAGE = Document("1", "Old mill", "The mill burned in 1840. Nobody was hurt.")
-MOST = 12
+PAGE = Document(
+    "1",
+    "Old mill",
+    "The mill burned in 1840. Nobody was hurt. A bee came down east from green hills in June; King "
+    "Lear may open Peter's quiet red stone until very warm weather.",
+)  # with so many beginnings of words that none is drafted
+MOST = 16
 CONSTRAINT = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10))
 TABLES = CONSTRAINT.tables([CONSTRAINT.graph([PAGE])], 80)
 
@@ -22,7 +27,7 @@ TABLES = CONSTRAINT.tables([CONSTRAINT.graph([PAGE])], 80)
 def drafted(text, length, left, count):
     state = initial(TABLES, jnp.zeros(1, jnp.int32))
     state = jax.lax.fori_loop(0, length, lambda i, s: advance(TABLES, s, text[None, i]), state)
-    return draft(TABLES, state, left[None], count, MOST, BYTES.eos_id)
+    return draft(TABLES, state, left[None], count, MOST)
 
 
 def text_drafted(text: str, left: int = 60, count: int = MOST) -> str:
@@ -39,13 +44,13 @@ def text_drafted(text: str, left: int = 60, count: int = MOST) -> str:
     ("begun", "found"),
     [
         (" %<1840>%(", "Old mill)%["),
-        (" %<1840>%(Old mill)%[The mi", "ll burned in"),
-        (" %<1840>%(Old mill)%[Nobody was", " hurt.]%"),  # and not the end of sequence
+        (" %<1840>%(Old mill)%[The mi", "ll burned in 1840."),
+        (" %<1840>%(Old mill)%[Nobody was", " hurt. A bee came"),
         (" %<18", ""),  # a claim may be anything
     ],
 )
 def test_a_draft_goes_on_as_the_page_does(begun, found):
-    assert text_drafted(begun, count=len(found) or MOST) == found
+    assert text_drafted(begun) == found[:MOST]
 
 
 def test_no_more_is_drafted_than_is_asked_for():

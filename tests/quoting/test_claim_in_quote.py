@@ -219,7 +219,14 @@ def test_no_more_is_drawn_again_than_questions_need(per_question, caplog):
     keys = jax.random.split(jax.random.key(3), 12)
     with jax.log_compiles():
         made, lacks = claim_in_quote.sample_supported(
-            draw, keys, [0] * 12, tables, counts, VOCABULARY, Shown(constraint, sources), per_question
+            draw,
+            keys,
+            [0] * 12,
+            tables,
+            counts,
+            VOCABULARY,
+            Shown(constraint, sources),
+            per_question,
         )
     assert caplog.text.count("Compiling jit(decode)") <= 1
     first, again = passes
