@@ -5,11 +5,11 @@
     python benchmarks/question_answers.py --hugging_face PYTHON --questions questions_test.jsonl
 
 Each turn is one question, with its pages in one prompt: questions about examples/notes, or records
-with pages (--questions). All sides draw 16 answers (--samples) at temperature 1, freely, until each
-has ended or has 128 tokens. Tokens after an answer's end don't count; how many answers need is left
-to chance. PYTHON is that of an environment with torch and transformers. Each side is a process of
-its own, and they take turns. Ours also runs with each answer read by itself (branches = ()), as
-before 2026-11-29.
+with pages (--questions). All sides draw 16 answers (--samples) at temperature 1 until each has
+ended or has 128 tokens. Tokens after an answer's end don't count; how many answers need is left to
+chance. PYTHON is that of an environment with torch and transformers. Each side is a process of its
+own, and they take turns. Ours runs under the quote constraint, as `ask` does, and freely, as
+`generate` does; and both also with each answer read by itself (branches = ()).
 """
 
 import argparse
@@ -36,27 +36,31 @@ NOTES = (
 )
 
 
-def prompts(folder: Path, questions: Path | None, limit: int) -> list[list[int]]:
-    """The token ids of each question's prompt, with its pages."""
+def asked(questions: Path | None, limit: int) -> list[tuple[str, list[Any]]]:
+    """Each question, with its pages."""
     from gophercite.answering.pages import read_documents
     from gophercite.documents import Document
-    from gophercite.model_folders.folder import read_vocabulary
-    from gophercite.prompts import encode_prompt
     from gophercite.records import Question, read
 
-    vocabulary = read_vocabulary(folder)
     if questions is None:
         notes = list(read_documents([str(ROOT / "examples" / "notes")]))
-        return [encode_prompt(vocabulary, question, notes) for question in NOTES]
-    asked = []
-    for record in itertools.islice(read(questions, Question), limit):
-        pages = [page for page in record.documents if isinstance(page, Document)]
-        asked.append(encode_prompt(vocabulary, record.question, pages))
-    return asked
+        return [(question, notes) for question in NOTES]
+    records = itertools.islice(read(questions, Question), limit)
+    return [
+        (record.question, [page for page in record.documents if isinstance(page, Document)])
+        for record in records
+    ]
 
 
 def ours(
-    folder: str, prompts: str, samples: int, precision: str = "float32", branches: Any = None
+    folder: str,
+    prompts: str,
+    samples: int,
+    questions: str | None,
+    limit: int,
+    constrained: bool = False,
+    precision: str = "float32",
+    branches: Any = None,
 ) -> Turn:
     import os
 
@@ -66,8 +70,14 @@ def ours(
     from gophercite.decoding.sampler import sample
     from gophercite.decoding.sampling_settings import SamplingSettings
     from gophercite.model_folders.folder import load_model
+    from gophercite.quoting.constraint import QuoteConstraint
 
     model, shown = load_model(Path(folder)), json.loads(Path(prompts).read_text())
+    tables: list[Any] = [None] * len(shown)
+    if constrained:
+        constraint = QuoteConstraint(model.vocabulary)
+        pages = [pages for _, pages in asked(Path(questions) if questions else None, limit)]
+        tables = [constraint.tables([constraint.graph(each)], TOKENS) for each in pages]
     announce(f"jax {jax.__version__}")
 
     def turn(number: int) -> dict[str, float]:
@@ -81,11 +91,14 @@ def ours(
             pad_id=model.vocabulary.pad_id,
             vocabulary_size=model.vocabulary.size,
             other_eos_ids=model.vocabulary.other_eos_ids,
+            quotes=tables[number % len(shown)],
             samples_per_prompt=samples,
             branches=branches,
             least_width=max(map(len, shown)),
         )
-        return {"tokens": float(drawn.lengths.sum()), "longest": float(drawn.lengths.max())}
+        lengths = drawn.lengths
+        found = {"tokens": lengths.sum(), "longest": lengths.max(), "passes": drawn.passes}
+        return {name: float(value) for name, value in found.items()}
 
     return turn
 
@@ -123,7 +136,8 @@ def torchs(checkpoint: str, prompts: str, samples: int, dtype: str, cache: str, 
         answers = made[:, prompt.shape[1] :].numpy()
         ended = np.cumsum(answers == end, axis=1)
         lengths = np.sum(ended == 0, axis=1) + (ended[:, -1] > 0)
-        return {"tokens": float(lengths.sum()), "longest": float(lengths.max())}
+        longest = float(lengths.max())
+        return {"tokens": float(lengths.sum()), "longest": longest, "passes": longest}
 
     return turn
 
@@ -146,42 +160,52 @@ def main() -> None:
         serve(SIDES[flags.work](**flags.settings))
         return
     from gophercite.model_folders.folder import read_vocabulary
+    from gophercite.prompts import encode_prompt
 
+    vocabulary = read_vocabulary(flags.model)
     with tempfile.TemporaryDirectory() as folder:
-        asked = prompts(flags.model, flags.questions, flags.rounds)
+        prompts = [
+            encode_prompt(vocabulary, question, pages)
+            for question, pages in asked(flags.questions, flags.rounds)
+        ]
         shown = Path(folder) / "prompts.json"
-        shown.write_text(json.dumps(asked))
+        shown.write_text(json.dumps(prompts))
         of_all = {"prompts": str(shown), "samples": flags.samples}
-        of_ours = {"folder": str(flags.model), **of_all}
+        questions = str(flags.questions) if flags.questions else None
+        of_ours = {"folder": str(flags.model), "questions": questions, "limit": flags.rounds}
+        quoting: dict[str, Any] = {"constrained": True}
+        alone: dict[str, Any] = {"branches": []}
+        variants = (quoting, quoting | alone, {}, alone, {"precision": "bfloat16"})
         sides = [
-            Side(sys.executable, __file__, "ours", of_ours | variant)
-            for variant in ({}, {"branches": []}, {"precision": "bfloat16"})
+            Side(sys.executable, __file__, "ours", of_all | of_ours | variant)
+            for variant in variants
         ]
         if flags.hugging_face:
             from gophercite.weights.export import export_weights
 
             checkpoint = str(Path(folder) / "checkpoint")
             export_weights(flags.model, Path(checkpoint))
-            end = {"checkpoint": checkpoint, "end": read_vocabulary(flags.model).eos_id}
+            end = {"checkpoint": checkpoint, "end": vocabulary.eos_id}
             for dtype in ("float32", "bfloat16"):
                 for cache in ("dynamic", "static"):
                     settings = of_all | end | {"dtype": dtype, "cache": cache}
                     sides.append(Side(flags.hugging_face, __file__, "torchs", settings))
         take_turns(sides, flags.rounds)
-        lengths = sorted(map(len, asked))
+        lengths = sorted(map(len, prompts))
         print(f"{flags.rounds} questions, prompts of {lengths[0]} to {lengths[-1]} tokens")
-        print("\n| side | seconds a question | tokens | longest, mean | tokens a second | |")
-        print("|---|---|---|---|---|---|")
+        print("\n| side | seconds a question | passes | tokens | longest | tokens a second | |")
+        print("|---|---|---|---|---|---|---|")
         for side in sides:
-            seconds, tokens, longest = (
-                sum(turn[name] for turn in side.turns) for name in ("seconds", "tokens", "longest")
+            seconds, passes, tokens, longest = (
+                sum(turn[name] for turn in side.turns)
+                for name in ("seconds", "passes", "tokens", "longest")
             )
-            told = {"dtype", "cache", "precision", "branches"}
+            told = {"dtype", "cache", "precision", "branches", "constrained"}
             name = [part for part in side.name.split() if part.partition("=")[0] in told]
             print(
                 f"| {' '.join([side.name.split()[0], *name])} | {seconds / flags.rounds:.2f} "
-                f"| {tokens:.0f} | {longest / flags.rounds:.0f} | {tokens / seconds:.0f} "
-                f"| {side.note} |"
+                f"| {passes / flags.rounds:.0f} | {tokens:.0f} | {longest / flags.rounds:.0f} "
+                f"| {tokens / seconds:.0f} | {side.note} |"
             )
             side.close()
 
