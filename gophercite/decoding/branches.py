@@ -76,6 +76,9 @@ def beginning(plan: Plan, work: Work, last: Float[Array, "slots d_model"]) -> Br
       plan: what the program is compiled for.
       work: the loop's constant inputs.
       last: the representation of each prompt's last token.
+
+    Returns:
+      Rows that can all draw their first token.
     """
     slots, rows, places = len(last), plan.rows, plan.branches[-1]
     zeros = jnp.zeros((slots, rows), jnp.int32)
@@ -103,7 +106,8 @@ def entries(plan: Plan) -> int:
     """The number of entries that a prompt needs in the cache.
 
     In each pass every branch reads a token that its rows have drawn, so there are fewer passes than
-    tokens in the longest sample.
+    tokens in the longest sample. Each pass takes an entry for each of its places. So a single
+    sample takes as many as eight would if they were read by themselves.
     """
     return plan.settings.max_tokens * plan.branches[-1]
 

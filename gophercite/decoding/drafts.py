@@ -34,7 +34,7 @@ def draft(
 
     Returns:
       The tokens, and whether there is one; the first False ends a draft. There are none in claims,
-      nor where quotes begin.
+      nor where more than `THIN` tokens are allowed, as where quotes from most pages begin.
     """
 
     def step(i: Array, drafted: tuple[QuoteState, Array, Array]) -> tuple[QuoteState, Array, Array]:

@@ -47,8 +47,8 @@ class Entries(NamedTuple):
       filled: whether each of the samples' own entries holds a token.
       next: number of tokens added to each row so far. They take its entries in turn; when all are
         taken, the oldest is overwritten.
-      seen: in a pass, which entries each new token attends to; None if to all tokens of its row
-        that don't come after it.
+      seen: in a pass, the entries that each new token may attend to. None means all those of its
+        row.
     """
 
     lengths: Int[Array, " prompts"]
@@ -58,7 +58,7 @@ class Entries(NamedTuple):
     seen: Bool[Array, "prompts samples length capacity"] | None = None
 
     def attended(self) -> Bool[Array, "prompts samples #length capacity"]:
-        """The entries that new tokens attend to, unless they come after them."""
+        """The entries that new tokens may attend to; those of later positions are left out, too."""
         return self.filled[:, :, None] if self.seen is None else self.seen
 
 

@@ -371,8 +371,8 @@ class Transformer:
           positions: the tokens' positions in their sequences.
           real: False where a row has ended and its token is padding.
           cache: the cache, with room for the tokens.
-          seen: which entries of their row the tokens attend to, with their own, unless they come
-            after them; None for all.
+          seen: the entries of its row that each token may attend to, its own included. Entries of
+            later positions are left out in any case. None means all entries.
 
         Returns:
           The reading; each layer's part of the cache is updated in place.
