@@ -42,7 +42,7 @@ class Break(NamedTuple):
 
 SEVERAL, BUSY = "omissions, three triples", "rows refilled, prompts wait"
 LIMITS, SCARCE = "limits of length", "hardly any tokens"
-COST = "legal &= tables.cost[tables.node[edge], missing] < tokens_left[:, None]"
+COST = "legal &= look_up(tables.cost, look_up(tables.node, edge), missing) < tokens_left[:, None]"
 CLAIM_COST = "(costs[:, :, 0] < tokens_left[:, None])"
 
 BREAKS = [
@@ -72,8 +72,8 @@ BREAKS = [
         (
             Edit(
                 "quoting/quote_state.py",
-                "legal &= tables.need[edge] <= had",
-                "legal &= tables.need[edge] <= had + 1",
+                "legal &= look_up(tables.need, edge) <= had",
+                "legal &= look_up(tables.need, edge) <= had + 1",
             ),
         ),
         BUSY,
@@ -112,8 +112,8 @@ BREAKS = [
         (
             Edit(
                 "quoting/quote_state.py",
-                "state.triples + jnp.where(moves, triples, 0)",
-                "state.triples + 0 * jnp.where(moves, triples, 0)",
+                "triples=state.triples + triples,",
+                "triples=state.triples + 0 * triples,",
             ),
         ),
         SEVERAL,
@@ -134,8 +134,8 @@ BREAKS = [
         (
             Edit(
                 "quoting/quote_state.py",
-                "tables.reach[edge] <= longest",
-                "tables.reach[edge] <= longest + 1",
+                "look_up(tables.reach, edge) <= longest",
+                "look_up(tables.reach, edge) <= longest + 1",
             ),
         ),
         LIMITS,

@@ -144,7 +144,12 @@ class DecodeState(NamedTuple):
 
 def alive(work: Work, state: DecodeState) -> Bool[Array, "slots rows"]:
     """Which rows have a sample to decode."""
-    counts = work.counts.at[state.prompts].get(mode="fill", fill_value=0)
+    if state.prompt is None:
+        counts = work.counts
+    else:
+        counts = work.counts.at[state.prompt].get(
+            mode="fill", fill_value=0, wrap_negative_indices=False
+        )
     return state.sample < counts[:, None]
 
 

@@ -4,14 +4,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from gophercite.quoting.look_ups import look_up, look_up_by_row
 from gophercite.quoting.quote_state import (
     THIN,
     QuoteState,
     QuoteTables,
-    advance,
+    along,
     degrees,
     edges_allowed,
 )
+
+# The branches' states, whether their drafts go on, the tokens so far, and whether there is one.
+_Drafted = tuple[QuoteState, Array, Array, Array]
 
 
 def draft(
@@ -37,21 +41,23 @@ def draft(
       nor where more than `THIN` tokens are allowed, as where quotes from most pages begin.
     """
 
-    def step(i: Array, drafted: tuple[QuoteState, Array, Array]) -> tuple[QuoteState, Array, Array]:
-        state, tokens, made = drafted
-        few = (tables.claim[state.node] < 0) & (degrees(tables, state) <= THIN)
+    def step(i: Array, drafted: _Drafted) -> _Drafted:
+        state, goes_on, tokens, made = drafted
+        few = (look_up(tables.claim, state.node) < 0) & (degrees(tables, state) <= THIN)
         next_tokens, legal = edges_allowed(tables, state, left - i, 0, THIN)
-        edge = tables.start[state.node][:, None] + jnp.arange(THIN)
-        closes = tables.need[jnp.minimum(edge, tables.need.shape[0] - 1)] > 0
-        rank = jnp.where(closes, 1, 1 + tables.size[next_tokens])
+        first = look_up(tables.start, state.node)
+        closes = look_up(tables.need, first[:, None] + jnp.arange(THIN)) > 0
+        rank = jnp.where(closes, 1, 1 + look_up(tables.size, next_tokens))
         rank = jnp.where(legal, rank, 0)
-        best = jnp.argmax(rank, axis=1, keepdims=True)
-        token = jnp.take_along_axis(next_tokens, best, axis=1)[:, 0]
-        goes_on = few & (jnp.max(rank, axis=1) > 0) & ((i == 0) | made[:, jnp.maximum(i - 1, 0)])
+        best = jnp.argmax(rank, axis=1)
+        token = look_up_by_row(next_tokens, best[:, None])[:, 0]
+        goes_on &= few & (jnp.max(rank, axis=1) > 0)
         put = lambda old, new: jax.lax.dynamic_update_index_in_dim(old, new, i, 1)  # noqa: E731
-        return advance(tables, state, token), put(tokens, token), put(made, goes_on)
+        state = along(tables, state, first + best)
+        return state, goes_on, put(tokens, token), put(made, goes_on)
 
     shape = (len(left), most)
-    nothing = state, jnp.zeros(shape, tables.token.dtype), jnp.zeros(shape, bool)
-    _, tokens, made = jax.lax.fori_loop(0, count, step, nothing)
+    tokens, made = jnp.zeros(shape, tables.token.dtype), jnp.zeros(shape, bool)
+    begun = state, jnp.ones(len(left), bool), tokens, made
+    *_, tokens, made = jax.lax.fori_loop(0, count, step, begun)
     return tokens.astype(jnp.int32), made

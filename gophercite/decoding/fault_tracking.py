@@ -41,7 +41,7 @@ from gophercite.evidence import (
     fold_case,
     holds_mark,
 )
-from gophercite.quoting.bisection import first_not_less
+from gophercite.quoting.look_ups import first_not_less
 from gophercite.quoting.quote_graph import title_prefixes
 from gophercite.quoting.suffix_automaton import build_suffix_automata
 from gophercite.quoting.table_sizes import TableSizes, filled_up

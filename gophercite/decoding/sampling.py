@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.attention import MASKED
+from gophercite.quoting.look_ups import look_up, look_up_by_row
 from gophercite.quoting.quote_state import (
     THIN,
     QuoteState,
@@ -73,7 +74,7 @@ def draw(
         if settings.top_p < 1:
             kept = _nucleus(kept, settings.top_p)
         choice = _invert(kept, uniforms)
-    chosen = jnp.take_along_axis(logits, choice[:, None], axis=-1)
+    chosen = look_up_by_row(logits, choice[:, None])
     chosen = jnp.where(jnp.abs(chosen) < _LARGEST, chosen, jnp.nan)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return Drawn(choice, (chosen - peak - jnp.log(total))[:, 0])
@@ -113,8 +114,8 @@ def _invert(
     upto = jnp.cumsum(sums, axis=-1)
     threshold = uniforms * upto[:, -1]
     block = _first_above(sums, upto, threshold)[:, None]
-    inside = jnp.take_along_axis(blocks, block[..., None], axis=1)[:, 0]
-    before = jnp.take_along_axis(upto - sums, block, axis=1)[:, 0]
+    inside = look_up_by_row(blocks, block)[:, 0]
+    before = look_up_by_row(upto - sums, block)[:, 0]
     within = _first_above(inside, jnp.cumsum(inside, axis=-1), threshold - before)
     return block[:, 0] * _BLOCK + within
 
@@ -172,22 +173,8 @@ class Logits(NamedTuple):
 def given(logits: Float[Array, "samples vocab"]) -> LogitsOf:
     """Wraps logits that have been computed already."""
     return LogitsOf(
-        lambda rows: logits[rows], lambda tokens: jnp.take_along_axis(logits, tokens, axis=1)
+        lambda rows: look_up(logits, rows), lambda tokens: look_up_by_row(logits, tokens)
     )
-
-
-def draw_thin(
-    logits: LogitsOf,
-    uniforms: Float[Array, " samples"],
-    settings: SamplingSettings,
-    tables: QuoteTables,
-    state: QuoteState,
-    left: Int[Array, " samples"],
-) -> Drawn:
-    """Draws one allowed token per row if all rows allow only a few; see `draw_allowed`."""
-    tokens, legal = edges_allowed(tables, state, left, 0, THIN)
-    few = draw(_among(legal, logits.tokens(tokens)), uniforms, settings)
-    return Drawn(jnp.take_along_axis(tokens, few.token[:, None], axis=1)[:, 0], few.log_prob)
 
 
 def draw_allowed(
@@ -220,8 +207,10 @@ def draw_allowed(
       Token ids, with log-probabilities renormalised over the allowed tokens.
     """
     samples = uniforms.shape[0]
-    thin = draw_thin(logits, uniforms, settings, tables, state, left)
-    wide = ((tables.claim[state.node] >= 0) | (degrees(tables, state) > THIN)) & ~done
+    tokens, legal = edges = edges_allowed(tables, state, left, 0, THIN)
+    few = draw(_among(legal, logits.tokens(tokens)), uniforms, settings)
+    thin = Drawn(look_up_by_row(tokens, few.token[:, None])[:, 0], few.log_prob)
+    wide = ((look_up(tables.claim, state.node) >= 0) | (degrees(tables, state) > THIN)) & ~done
     parts = (-(-samples // part) for part in (8, 4, 2, 1))
     sizes = sorted({0, *(min(samples, max(_FEWEST_ROWS, part)) for part in parts)})
 
@@ -229,12 +218,15 @@ def draw_allowed(
         def run() -> Drawn:
             # Padding repeats row 0, whose draw is ignored unless it is wide (see the last line).
             chosen = jnp.nonzero(wide, size=size, fill_value=0)[0]
-            of_chosen = jax.tree.map(lambda leaf: leaf[chosen], state)
+            of_all = state, left, uniforms, edges
+            of_chosen = jax.tree.map(lambda leaf: look_up(leaf, chosen), of_all)
             # Models may have more logits than the vocabulary has tokens.
             all_logits = logits.rows(chosen)[:, : tables.claim_next.shape[1]]
-            mask = allowed(tables, of_chosen, left[chosen])
-            drawn = draw(_among(mask, all_logits), uniforms[chosen], settings)
-            return jax.tree.map(lambda old, new: old.at[chosen].set(new), thin, drawn)
+            its_state, its_left, its_uniforms, its_edges = of_chosen
+            mask = allowed(tables, its_state, its_left, its_edges)
+            drawn = draw(_among(mask, all_logits), its_uniforms, settings)
+            put = lambda old, new: old.at[chosen].set(new, wrap_negative_indices=False)  # noqa: E731
+            return jax.tree.map(put, thin, drawn)
 
         return run if size else lambda: thin
 

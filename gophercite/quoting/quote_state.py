@@ -3,13 +3,14 @@
 It takes a few gathers per step inside the sampling loop. Nothing is copied to the host.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from gophercite.quoting.bisection import first_not_less
+from gophercite.quoting.look_ups import first_not_less, look_up
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.token_walks import AN_OMISSION
 
@@ -54,6 +55,10 @@ class QuoteTables(NamedTuple):
     size: Int[Array, " vocab"]
     first: Int[Array, " prompts *samples"]
     settings: QuoteSettings
+
+
+# Tokens on edges, and whether each may come next.
+Edges = tuple[Int[Array, "samples count"], Bool[Array, "samples count"]]
 
 
 class QuoteState(NamedTuple):
@@ -105,7 +110,7 @@ def degrees(tables: QuoteTables, state: QuoteState) -> Int[Array, " samples"]:
     Returns:
       Number of edges. In a claim, further tokens are allowed that are not edges (`claims_allowed`).
     """
-    return tables.start[state.node + 1] - tables.start[state.node]
+    return look_up(tables.start, state.node + 1) - look_up(tables.start, state.node)
 
 
 def edges_allowed(
@@ -114,7 +119,7 @@ def edges_allowed(
     tokens_left: Int[Array, " samples"],
     offset: int | Int[Array, ""],
     count: int,
-) -> tuple[Int[Array, "samples count"], Bool[Array, "samples count"]]:
+) -> Edges:
     """Some of the tokens on the edges of each sample's node, and which are allowed.
 
     Args:
@@ -131,14 +136,14 @@ def edges_allowed(
     settings, limits = tables.settings, tables.settings.limits
     had = state.characters[:, None]
     place = offset + jnp.arange(count)
-    edge = jnp.minimum(tables.start[state.node][:, None] + place, tables.token.shape[0] - 1)
-    characters = tables.characters[edge].astype(jnp.int32)
+    edge = look_up(tables.start, state.node)[:, None] + place
+    characters = look_up(tables.characters, edge).astype(jnp.int32)
     characters = jnp.where(characters < 0, ~characters, had + characters)
     enough = tables.cost.shape[1] - 1
     missing = jnp.clip(enough - characters, 0, enough)
     legal = place < degrees(tables, state)[:, None]
-    legal &= tables.need[edge] <= had
-    legal &= tables.cost[tables.node[edge], missing] < tokens_left[:, None]
+    legal &= look_up(tables.need, edge) <= had
+    legal &= look_up(tables.cost, look_up(tables.node, edge), missing) < tokens_left[:, None]
     triples, omissions = _begun(tables, edge)
     if settings.maximum_triples > 1:
         legal &= state.triples[:, None] + triples <= settings.maximum_triples
@@ -147,10 +152,10 @@ def edges_allowed(
     if settings.maximum_omissions:
         legal &= state.omissions[:, None] + omissions <= settings.maximum_omissions
     if settings.maximum_quote is not None or settings.maximum_claim is not None:
-        in_claim = (tables.claim[state.node] >= 0)[:, None]
+        in_claim = (look_up(tables.claim, state.node) >= 0)[:, None]
         longest = jnp.where(in_claim, limits.maximum_claim, limits.maximum_quote)
-        legal &= had + tables.reach[edge] <= longest
-    return tables.token[edge], legal
+        legal &= had + look_up(tables.reach, edge) <= longest
+    return look_up(tables.token, edge), legal
 
 
 def claims_allowed(
@@ -169,12 +174,12 @@ def claims_allowed(
       A mask; all False for samples outside claims.
     """
     settings = tables.settings
-    claim = tables.claim[state.node].astype(jnp.int32)
+    claim = look_up(tables.claim, state.node).astype(jnp.int32)
     states = tables.claim_next.shape[0]
     inside = jnp.maximum(claim, 0)
     # Tokens to the end from each claim state, by characters that the claim lacks.
-    costs = tables.cost[(state.node - claim)[:, None] + jnp.arange(states)]
-    following = tables.claim_next[inside]
+    costs = look_up(tables.cost, (state.node - claim)[:, None] + jnp.arange(states))
+    following = look_up(tables.claim_next, inside)
     if settings.minimum_claim == 1 and settings.maximum_claim is None:
         # Here the cost does not depend on the characters. One bit per state says whether enough
         # tokens are left, so that each token needs a shift instead of a gather.
@@ -187,13 +192,13 @@ def claims_allowed(
         shift = jnp.where(following < 63, following & 31, 31).astype(jnp.uint32)
         word = jnp.where(following < 32, bits[0][:, None], bits[1][:, None])
         return ((word >> shift) & 1).astype(bool)
-    length = state.characters[:, None] + tables.claim_added[inside]
+    length = state.characters[:, None] + look_up(tables.claim_added, inside)
     enough = costs.shape[2] - 1
     after = jnp.minimum(following, states - 1).astype(jnp.int32)
     place = after * (enough + 1) + jnp.clip(enough - length, 0, enough)
     cost = jnp.take_along_axis(costs.reshape(len(claim), -1), place, axis=1)
     # A claim of white space alone must leave room for one more character.
-    most = settings.limits.maximum_claim - ~tables.claim_content[after]
+    most = settings.limits.maximum_claim - ~look_up(tables.claim_content, after)
     legal = (cost < tokens_left[:, None]) & (length <= most)
     return legal & (following < states) & (claim[:, None] >= 0)
 
@@ -213,6 +218,7 @@ def allowed(
     tables: QuoteTables,
     state: QuoteState,
     tokens_left: Int[Array, " samples"],
+    first: Edges | None = None,
 ) -> Bool[Array, "samples vocab"]:
     """Which tokens may come next.
 
@@ -220,6 +226,7 @@ def allowed(
       tables: the batch's tables.
       state: each sample's state.
       tokens_left: number of tokens that each sample may still have, including the next.
+      first: what `edges_allowed` returns for the first `THIN` edges, if it is known already.
 
     Returns:
       A mask; all False for samples that have ended.
@@ -227,11 +234,11 @@ def allowed(
     mask = claims_allowed(tables, state, tokens_left)
     rows = jnp.arange(state.node.shape[0])[:, None]
 
-    def add(mask: Array, offset: int | Array, count: int) -> Array:
-        tokens, legal = edges_allowed(tables, state, tokens_left, offset, count)
-        return mask.at[rows, tokens].max(legal)
+    def add(mask: Array, edges: Edges) -> Array:
+        tokens, legal = edges
+        return mask.at[rows, tokens].max(legal, wrap_negative_indices=False)
 
-    mask = add(mask, 0, THIN)
+    mask = add(mask, first or edges_allowed(tables, state, tokens_left, 0, THIN))
     widest = jnp.max(degrees(tables, state))
 
     def more(carry: tuple[Array, Array]) -> Array:
@@ -239,7 +246,8 @@ def allowed(
 
     def load(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         mask, offset = carry
-        return add(mask, offset, LOAD), offset + LOAD
+        edges = edges_allowed(tables, state, tokens_left, offset, LOAD)
+        return add(mask, edges), offset + LOAD
 
     return jax.lax.while_loop(more, load, (mask, jnp.asarray(THIN)))[0]
 
@@ -255,37 +263,46 @@ def advance(tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"
     Returns:
       The states after the token.
     """
-    claim = tables.claim[state.node].astype(jnp.int32)
+    claim = look_up(tables.claim, state.node).astype(jnp.int32)
     inside = jnp.maximum(claim, 0)
-    following = tables.claim_next[inside, token].astype(jnp.int32)
+    following = look_up(tables.claim_next, inside, token).astype(jnp.int32)
     stays = (claim >= 0) & (following < tables.claim_next.shape[0])
-    added = tables.claim_added[inside, token].astype(jnp.int32)
-
+    added = look_up(tables.claim_added, inside, token).astype(jnp.int32)
+    in_claim = state._replace(
+        node=state.node - claim + following, characters=state.characters + added
+    )
     edge, found = _edge_of(tables, state, token)
-    characters = tables.characters[edge].astype(jnp.int32)
-    along = jnp.where(characters < 0, ~characters, state.characters + characters)
-    moves = found & ~stays
+    moved = jax.tree.map(partial(jnp.where, found), along(tables, state, edge), state)
+    return jax.tree.map(partial(jnp.where, stays), in_claim, moved)
+
+
+def along(tables: QuoteTables, state: QuoteState, edge: Int[Array, " samples"]) -> QuoteState:
+    """Moves each sample along an edge of its node.
+
+    Args:
+      tables: the batch's tables.
+      state: the states before the edge's token.
+      edge: index of an edge of each sample's node.
+
+    Returns:
+      The states after the token.
+    """
+    characters = look_up(tables.characters, edge).astype(jnp.int32)
     triples, begun = _begun(tables, edge)
     omissions = state.omissions
     if tables.settings.maximum_omissions:
-        omissions = jnp.where(moves, jnp.where(triples > 0, 0, omissions + begun), omissions)
+        omissions = jnp.where(triples > 0, 0, omissions + begun)
     return QuoteState(
-        node=jnp.where(
-            stays,
-            state.node - claim + following,
-            jnp.where(found, tables.node[edge], state.node),
-        ),
-        characters=jnp.where(
-            stays, state.characters + added, jnp.where(found, along, state.characters)
-        ),
-        triples=state.triples + jnp.where(moves, triples, 0),
+        node=look_up(tables.node, edge),
+        characters=jnp.where(characters < 0, ~characters, state.characters + characters),
+        triples=state.triples + triples,
         omissions=omissions,
     )
 
 
 def _begun(tables: QuoteTables, edge: Int[Array, "..."]) -> tuple[Array, Array | int]:
     """The numbers of triples and omissions that begin on some edges."""
-    begins = tables.begins[edge]
+    begins = look_up(tables.begins, edge)
     if not tables.settings.maximum_omissions:
         return begins, 0
     return begins % AN_OMISSION, begins // AN_OMISSION
@@ -295,19 +312,17 @@ def _edge_of(
     tables: QuoteTables, state: QuoteState, token: Int[Array, " samples"]
 ) -> tuple[Int[Array, " samples"], Bool[Array, " samples"]]:
     """The edge of each sample's node for a token, and whether there is one."""
-    first, end = tables.start[state.node], tables.start[state.node + 1]
-    last = tables.token.shape[0] - 1
+    first, end = look_up(tables.start, state.node), look_up(tables.start, state.node + 1)
 
     def look() -> tuple[Array, Array]:
-        place = first[:, None] + jnp.arange(THIN)
-        same = tables.token[jnp.minimum(place, last)] == token[:, None]
-        same &= place < end[:, None]
-        return jnp.minimum(first + jnp.argmax(same, axis=1), last), jnp.any(same, axis=1)
+        edge = first[:, None] + jnp.arange(THIN)
+        same = (look_up(tables.token, edge) == token[:, None]) & (edge < end[:, None])
+        return first + jnp.argmax(same, axis=1), jnp.any(same, axis=1)
 
     def halve() -> tuple[Array, Array]:
-        place = first_not_less(tables.token, token, first, end, int(last).bit_length())
-        edge = jnp.minimum(place, last)
-        return edge, (place < end) & (tables.token[edge] == token)
+        halvings = (tables.token.shape[0] - 1).bit_length()
+        edge = first_not_less(tables.token, token, first, end, halvings)
+        return edge, (edge < end) & (look_up(tables.token, edge) == token)
 
     # One gather if all nodes are thin; else a binary search, whose steps are sequential.
     return jax.lax.cond(jnp.max(end - first) > THIN, halve, look)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gophercite.quoting.bisection import first_not_less
+from gophercite.quoting.look_ups import first_not_less
 
 KEYS, SEARCHES, HALVINGS = 24, 64, 5
 search = jax.jit(first_not_less, static_argnums=4)
