@@ -29,7 +29,7 @@ from gophercite.models.parameters import HEADS
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_settings import QuoteSettings
-from gophercite.records.answers import Answer, LeftOut
+from gophercite.records.answers import Answer, LeftOut, Sample
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import DocumentIndex
 
@@ -43,7 +43,7 @@ SETTINGS = AnsweringSettings(
 FILLER = " In winter the roads are often closed." * 40
 HOT = dataclasses.replace(
     SETTINGS,
-    samples=64,
+    samples=8,
     joint=True,
     sampling=SamplingSettings(max_tokens=48, temperature=3.0),
     quotes=QuoteSettings(maximum_claim=4, maximum_quote=12),
@@ -107,17 +107,21 @@ def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
 
 
 @functools.cache
-def answered_with_omissions() -> Answer:
+def answered_with_omissions(seed: int = 0) -> Answer:
     """Two pages of one title in one prompt; the sampling so hot that words are left out."""
     quotes = dataclasses.replace(HOT.quotes, maximum_omissions=2)
     settings = dataclasses.replace(HOT, quotes=quotes)
     with index_in_memory([RIVER, SECOND_RIVER]) as index:
         found = IndexedPages(index).find(QUESTION, 5)
-    return Answerer(model(), settings).answer(QUESTION, found, keep_samples=True)
+    return Answerer(model(), settings).answer(QUESTION, found, seed=seed, keep_samples=True)
+
+
+def samples_with_omissions() -> list[Sample]:
+    return [sample for seed in range(10) for sample in answered_with_omissions(seed).samples]
 
 
 def test_every_run_of_a_joined_quote_is_proved_by_its_page() -> None:
-    samples = answered_with_omissions().samples
+    samples = samples_with_omissions()
     pages = {page.id: page for page in (RIVER, SECOND_RIVER)}
     joined = 0
     for sample in samples:
@@ -134,7 +138,7 @@ def test_every_run_of_a_joined_quote_is_proved_by_its_page() -> None:
 
 
 def test_a_quote_of_several_pages_has_a_citation_for_each() -> None:
-    samples = answered_with_omissions().samples
+    samples = samples_with_omissions()
     several = [sample for sample in samples if len(sample.citations) > 1]
     assert several
     for sample in several:
@@ -207,13 +211,14 @@ def test_of_answers_that_claim_the_same_the_best_is_ranked() -> None:
 
 
 def test_samples_are_marked_whose_quotes_lack_their_claims() -> None:
-    """Hot samples of short claims, nearly all of which are on no page."""
-    settings = dataclasses.replace(HOT, quotes=QuoteSettings(maximum_claim=2, maximum_quote=30))
-    with index_in_memory([RIVER, SECOND_RIVER]) as index:
+    """Hot samples of claims of one character, most of which are no word of the page."""
+    settings = dataclasses.replace(HOT, quotes=QuoteSettings(maximum_claim=1, maximum_quote=20))
+    fish = "It has 3 bream, 4 carp, 5 pike, 6 eels, 7 perch, 8 roach and 9 trout. " + RIVER.text
+    with index_in_memory([dataclasses.replace(RIVER, text=fish)]) as index:
         found = IndexedPages(index).find(QUESTION, 5)
-    text, marked = f"{RIVER.text} {SECOND_RIVER.text}", 0
-    for seed in range(2):
-        answer = Answerer(model(), settings).answer(QUESTION, found, seed=seed, keep_samples=True)
+    hot, text, marked = Answerer(model(), settings), fish, 0
+    for seed in range(12):
+        answer = hot.answer(QUESTION, found, seed=seed, keep_samples=True)
         for sample in answer.samples:
             (triple,) = evidence.parse(sample.text)
             lacks = holds_claim(text, triple.claim) and not holds_claim(triple.quote, triple.claim)

@@ -54,7 +54,7 @@ def run(**options):
 
 def run_again(**options):
     TRACED.clear()
-    options = {"settings": SETTINGS, "quotes": QUOTES, **options}
+    options = {"settings": SETTINGS, "quotes": QUOTES, "branches": (), **options}
     key, ends = jax.random.key(1), {"eos_id": VOCABULARY.eos_id, "pad_id": VOCABULARY.pad_id}
     drawn = sample(MODEL, parameters(), [[3, 4, 5]], key, samples_per_prompt=4, **ends, **options)
     return drawn, any(name.startswith("decode") for name in TRACED)
