@@ -1,10 +1,14 @@
 """What tests of the commands share."""
 
+import functools
+import types
 from collections.abc import Iterator
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+
+from gophercite.training.program import Program
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +24,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for name, value in zip(names, before, strict=True):
         jax.config.update(name, value)
     compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def two_devices() -> Iterator[None]:
+    """Runs are on two of the devices: their programs are cut as for eight, and take less."""
+    import configuration  # with TensorFlow, which many tests do without
+
+    of_two = functools.partial(configuration.make_mesh, devices=jax.devices()[:2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(configuration, "make_mesh", of_two)
+        yield
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dry runs compile no step, and show no memory: test_train.py has one that does."""
+    compiled = types.SimpleNamespace(memory_analysis=lambda: None)
+    monkeypatch.setattr(Program, "compile_update", lambda *_: compiled)

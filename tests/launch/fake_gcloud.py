@@ -8,20 +8,20 @@ request. `state.json` is what there is, `calls.jsonl` what was asked. Workers ar
 `home/NODE/NUMBER`; commands for them run there.
 """
 
-import contextlib
+from __future__ import annotations
+
 import fcntl
 import json
 import os
-import pathlib
-import signal
 import sys
-import time
-from collections.abc import Iterator
-from typing import Any
 
-# What only some commands need is imported there: hundreds of processes start with this file.
+# What only some commands need is imported there, and nothing that takes as long as pathlib or
+# typing: hundreds of processes start with this file.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-ROOT = pathlib.Path(os.environ["FAKE_GCLOUD"])
+ROOT = os.environ["FAKE_GCLOUD"]
 WHERE = "projects/p/locations/z"
 MESSAGES = {
     "quota": "ERROR: (gcloud.x) RESOURCE_EXHAUSTED: Quota limit 'TPUV5' has been exceeded.",
@@ -36,24 +36,36 @@ def fail(message: str) -> None:
     sys.exit(1)
 
 
-@contextlib.contextmanager
-def opened() -> Iterator[dict[str, Any]]:
+class opened:  # noqa: N801
     """What there is; changes are kept."""
-    path = ROOT / "state.json"
-    with (ROOT / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        empty = {"queued": {}, "nodes": {}, "requests": 0}
-        state = json.loads(path.read_text()) if path.exists() else empty
-        yield state
-        path.write_text(json.dumps(state))
+
+    def __enter__(self) -> dict[str, Any]:
+        self.lock = open(f"{ROOT}/lock", "a")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.state: dict[str, Any] = {"queued": {}, "nodes": {}, "requests": 0}
+        if os.path.exists(f"{ROOT}/state.json"):
+            with open(f"{ROOT}/state.json") as file:
+                self.state = json.load(file)
+        return self.state
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            with open(f"{ROOT}/state.json", "w") as file:
+                file.write(json.dumps(self.state))
+        self.lock.close()
 
 
 def scenario() -> dict[str, Any]:
-    return json.loads((ROOT / "scenario.json").read_text())
+    with open(f"{ROOT}/scenario.json") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
 
 
 def hang() -> None:
-    (ROOT / "hanging").write_text(str(os.getpid()))
+    import time
+
+    with open(f"{ROOT}/hanging", "w") as file:
+        file.write(str(os.getpid()))
     time.sleep(600)
 
 
@@ -68,9 +80,12 @@ def befall(command: str) -> str | None:
 
 def remove_worker(node: str) -> None:
     """A machine goes, and all that runs on it."""
+    import contextlib
+    import pathlib
     import shutil
+    import signal
 
-    home = ROOT / "home" / node
+    home = pathlib.Path(ROOT, "home", node)
     for pid in home.glob("*/gophercite-run/pid"):
         with contextlib.suppress(ProcessLookupError, ValueError):
             os.killpg(int(pid.read_text()), signal.SIGKILL)
@@ -86,7 +101,7 @@ def remove_nodes(state: dict[str, Any], queued: dict[str, Any]) -> None:
 
 def add_node(state: dict[str, Any], name: str, queued: str | None) -> None:
     for number in range(scenario().get("workers", 1)):
-        (ROOT / "home" / name / str(number)).mkdir(parents=True)
+        os.makedirs(f"{ROOT}/home/{name}/{number}")
     state["nodes"][name] = {"looks": 0, "queued": queued}
 
 
@@ -123,7 +138,7 @@ def describe(words: list[str], flags: dict[str, str]) -> None:
             if queued["deleted"] > 2:
                 del state["queued"][name]
         elif now == "ACTIVE":
-            if (ROOT / "control" / f"preempt_{queued['request']}").exists():
+            if os.path.exists(f"{ROOT}/control/preempt_{queued['request']}"):
                 now = plan[min(looks + 1, len(plan) - 1)]
             else:  # until a test says otherwise
                 queued["looks"] = looks
@@ -148,7 +163,7 @@ def list_nodes(words: list[str], flags: dict[str, str]) -> None:
             plan = scenario().get("nodes", {}).get(name, ["READY"])
             now = plan[min(node["looks"], len(plan) - 1)]
             node["looks"] += 1
-            workers = len(list((ROOT / "home" / name).iterdir()))
+            workers = len(os.listdir(f"{ROOT}/home/{name}"))
             one = {"name": f"{WHERE}/nodes/{name}", "state": now}
             one["networkEndpoints"] = [{"ipAddress": f"10.0.0.{n}"} for n in range(workers)]
             if node["queued"]:
@@ -173,24 +188,24 @@ def delete_node(words: list[str], flags: dict[str, str]) -> None:
     remove_worker(words[0])
 
 
-def workers_of(node: str) -> list[pathlib.Path]:
-    found = sorted((ROOT / "home" / node).glob("*"))
+def workers_of(node: str) -> list[str]:
+    """The numbers of a node's workers."""
+    folder = f"{ROOT}/home/{node}"
+    found = sorted(os.listdir(folder)) if os.path.exists(folder) else []
     if not found:
         fail(f"ERROR: (gcloud.x) NOT_FOUND: node {node} was not found")
     return found
 
 
 def ssh(words: list[str], flags: dict[str, str]) -> None:
-    import subprocess
-
     assert flags["worker"] == "all"
     status = 0
-    for home in workers_of(words[0]):
-        where = {"HOME": str(home), "FAKE_HOST": f"{words[0]}-w-{home.name}"}
-        done = subprocess.run(
-            ["bash", "-c", flags["command"]], cwd=home, env=os.environ | where, check=False
-        )
-        status = status or done.returncode
+    for number in workers_of(words[0]):
+        home = f"{ROOT}/home/{words[0]}/{number}"
+        where = {"HOME": home, "FAKE_HOST": f"{words[0]}-w-{number}"}
+        os.chdir(home)
+        shell = ["bash", "-c", flags["command"]]
+        status = os.spawnvpe(os.P_WAIT, "bash", shell, os.environ | where) or status
     sys.exit(status)
 
 
@@ -200,9 +215,9 @@ def scp(words: list[str], flags: dict[str, str]) -> None:
     *files, target = words
     assert target.endswith(":")
     assert flags["worker"] == "all"
-    for home in workers_of(target[:-1]):
+    for number in workers_of(target[:-1]):
         for file in files:
-            shutil.copy(file, home)
+            shutil.copy(file, f"{ROOT}/home/{target[:-1]}/{number}")
 
 
 COMMANDS = {
@@ -218,7 +233,7 @@ COMMANDS = {
 
 def main() -> None:
     given = sys.argv[1:]
-    with (ROOT / "calls.jsonl").open("a") as calls:
+    with open(f"{ROOT}/calls.jsonl", "a") as calls:
         calls.write(json.dumps(given) + "\n")
     assert given[:2] == ["compute", "tpus"]
     command = " ".join(given[2:4])

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import types
 
 import configuration
 import dry_run
@@ -25,8 +24,9 @@ from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, 
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
-from gophercite.training.program import Program
 from tests.long_forms import IS_LONG, LONG
+
+pytestmark = pytest.mark.usefixtures("two_devices")
 
 RUN = "gin_configs/a2c_sample_world.gin"
 TOGETHER = pathlib.Path(__file__).with_name("train_together.py")
@@ -37,21 +37,16 @@ SMALL = TINY | {
     "A2CLearner.microbatches": "1",
     "A2CLearner.value_width": "8",
     "linear_warmup_cosine.learning_rate": "1e-2",
-    "train.evaluate_every": "4",
     "train.save_every": "2",
     "train.log_every": "1",
     "train.profile_step": "1",
-    "validation/RolloutInput.batch_size": "8",
-    "validation/RolloutInput.limit": "12",  # a batch and a half
-    "EarlyStopping.limits": "{}",
-    "Run.answers": "None",  # those of such a run are in notebooks/test_notebooks.py
-}
-UNEVALUATED = {
+    # Evaluations and answers of such a run are in notebooks/test_notebooks.py.
     "Run.evaluations": "{}",
     "train.early_stopping": "None",
     "train.best_metric": "None",
-    "train.profile_step": "None",
+    "Run.answers": "None",
 }
+UNPROFILED = {"train.profile_step": "None"}
 
 
 @pytest.fixture(scope="module")
@@ -98,22 +93,17 @@ def test_a_run_and_one_that_goes_on_from_its_middle_end_alike(tmp_path, folders,
     broken = tmp_path / "broken"
     shutil.copytree(whole, broken)
     shutil.rmtree(broken / "checkpoints" / "4")
-    # The same updates; evaluations are test_kills.py's and those of training/test_loop.py.
-    assert train.main([*flags(folders, broken, **UNEVALUATED), cache]) == 0
+    assert train.main([*flags(folders, broken, **UNPROFILED), cache]) == 0
     first, second = (read_parameters(folder, 4) for folder in (whole, broken))
     jax.tree.map(np.testing.assert_array_equal, first, second)
-    metrics = lines(whole)
-    steps = [line for line in metrics if line["split"] == "train"]
+    steps = [line for line in lines(whole) if line["split"] == "train"]
     assert steps == [line for line in lines(broken) if line["split"] == "train"]
     assert [line["faults/any"] for line in steps] == [0] * 4
     assert steps[0]["objective/kl"] == pytest.approx(0, abs=1e-4)
     assert steps[-1]["objective/kl"] > 0
-    evaluated = [line for line in metrics if line["split"] == "validation"]
-    assert [line["step"] for line in evaluated] == [0, 4]
     (profile,) = [line for line in read_metrics(whole) if line["split"] == "profile"]
     phases = "sampling", "rewards", "teacher", "policy", "values", "distributions", "optimizer"
     assert all(profile[f"time/phase/{phase}"] > 0 for phase in phases)
-    assert evaluated[0]["eval/validation/faults"] == 0
 
     start = load_model(folders["INITIAL_CHECKPOINT"].strip("'")).params
     jax.tree.map(np.testing.assert_array_equal, first[TEACHER][TRAINED], _last(start[TRAINED]))
@@ -131,11 +121,11 @@ def _last(stack):
 
 @LONG  # two processes: learning, training/test_two_processes.py; drawing, test_eval.py
 def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, whole):
-    """Each with two devices and half of the prompts, against one with eight devices."""
+    """Each with two devices and half of the prompts, against one with two devices."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    alone = UNEVALUATED | {"train.total_steps": "2"}  # of the same schedule
+    alone = UNPROFILED | {"train.total_steps": "2"}  # of the same schedule
     command = [sys.executable, str(TOGETHER), "2"]
     command += [*flags(folders, tmp_path / "two", **alone), cache]
     command += [f"--coordinator_address=localhost:{port}"]
@@ -159,13 +149,12 @@ def test_two_processes_draw_and_learn_what_one_does(tmp_path, folders, cache, wh
         assert one == pytest.approx(other, rel=1e-3, abs=1e-3)
 
 
-def test_a_dry_run_shows_the_first_prompt(folders, monkeypatch):
+def test_a_dry_run_shows_the_first_prompt(folders, request):
     """Its step is compiled in the long form: test_train.py and learning/test_rollouts.py do it."""
     free = {**SMALL, **folders, "MODEL_DIR": "x", "QUOTES": "None"}
     gin_files.load([RUN], free)
     if not IS_LONG:
-        compiled = types.SimpleNamespace(memory_analysis=lambda: None)
-        monkeypatch.setattr(Program, "compile_update", lambda *_: compiled)
+        request.getfixturevalue("uncompiled")
     out = io.StringIO()
     dry_run.show(configuration.build(), out)
     text = out.getvalue()

@@ -22,6 +22,8 @@ from gophercite.monitoring.metrics import read_metrics
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.program import Program
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 RUN = "gin_configs/sft_lora_sample_world.gin"
 
 

@@ -53,6 +53,8 @@ from gophercite.storage.json_lines import read_json_lines
 from gophercite.training.early_stopping import EarlyStopping
 from tests.long_forms import LONG
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 RUN, IMPORTED = "gin_configs/ppo_sample_web.gin", "gin_configs/ppo_imported.gin"
 ONE_LAYER = TINY | {"TransformerConfig.num_layers": "1"}
 SMALL = {name: value for name, value in ONE_LAYER.items() if not name.startswith("linear")} | {
@@ -177,16 +179,17 @@ def test_adapters_learn_by_browsing_above_a_model_that_stays(
 def test_minibatches_that_don_t_suit_a_rollout_are_refused_at_the_start(
     folders: dict[str, str], cache: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for rows, minibatches, environments, said in (
-        (18, 2, 4, "PPOLearner.trained_rows = 18: must be from 20"),
-        (26, 2, 4, "to 24 (Rollout.environments × (Rollout.steps + 1))"),
-        (None, 5, 4, "= 5: must divide the 24 rows of a rollout"),
-        (18, 2, 3, "a batch of 18 rows can't be divided evenly among the 8 devices"),
+    for rows, minibatches, environments, steps, said in (
+        (18, 2, 4, 5, "PPOLearner.trained_rows = 18: must be from 20"),
+        (26, 2, 4, 5, "to 24 (Rollout.environments × (Rollout.steps + 1))"),
+        (None, 5, 4, 5, "= 5: must divide the 24 rows of a rollout"),
+        (15, 3, 3, 4, "a batch of 15 rows can't be divided evenly among the 2 devices"),
     ):
         changes = {
             "PPOLearner.trained_rows": str(rows),
             "PPOLearner.minibatches": str(minibatches),
             "Rollout.environments": str(environments),
+            "Rollout.steps": str(steps),
         }
         assert run(tmp_path / "run", cache, **folders, **changes) == 1
         assert said in capsys.readouterr().err

@@ -20,6 +20,8 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 # The architecture of these files is Gopher's; here it is a tiny one, on one device.
 SMALL = TINY | {
     "TransformerConfig.num_layers": "1",

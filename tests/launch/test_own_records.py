@@ -15,6 +15,8 @@ from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "own_records.md").read_text()
 
 
@@ -87,6 +89,7 @@ def questions(source: OwnRecordsSource, split: str) -> set[str]:
     return {json.loads(text)["question_id"] for text in texts}
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_set_that_is_too_small_for_its_share_is_said_to_be_so(here, capsys):
     """The question that is held out instead may go to training when others come."""
     said = "only one question is held out, as a share of 0.001 would hold out none; it may move to"

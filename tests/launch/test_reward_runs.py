@@ -27,6 +27,8 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 RUN = "gin_configs/rm_sample_world.gin"
 SMALL = TINY | {"LENGTH": "128", "RewardLearner.microbatches": "1"}
 
@@ -104,6 +106,7 @@ def test_a_run_is_described_whatever_it_begins_with(tmp_path, comparisons, start
     assert (tmp_path / "model.json").exists()
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_dry_run_shows_the_first_pair(comparisons):
     settings = {**SMALL, **comparisons, "MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"}
     gin_files.load([RUN], settings)

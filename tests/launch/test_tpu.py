@@ -1,6 +1,11 @@
-"""launch/tpu.py against a gcloud that plays machines and workers; all processes are real."""
+"""launch/tpu.py against a gcloud that plays machines and workers.
+
+The gcloud, the workers and their trainings are processes, and so is a command that a test does
+something beside. A command that a test only waits for runs in the test's process.
+"""
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -77,10 +82,12 @@ class Cloud:
         new.write_text(json.dumps({"states": states, **scenario}))
         new.replace(self.root / "scenario.json")
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        command, name, *rest = arguments
+    def words(self, command: str, name: str, *rest: str) -> list[str]:
         more = [f"--code={self.code}"] if command == "run" else []
-        words = [sys.executable, tpu.__file__, command, name, ZONE, "--poll=0.1", *more, *rest]
+        return [command, name, ZONE, "--poll=0.1", *more, *rest]
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        words = [sys.executable, tpu.__file__, *self.words(*arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(words, env=self.environment, text=True, **pipes)
         self.started.append(process)
@@ -88,7 +95,22 @@ class Cloud:
 
     def run(self, *arguments: str) -> tuple[int, str, list[str]]:
         """Exit status, what it printed, and what it said, without the times of day."""
-        return finish(self.start(*arguments))
+        out, said = io.StringIO(), io.StringIO()
+        told = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"no end: {said.getvalue()}"))
+        signal.alarm(PATIENCE)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("PATH", "FAKE_GCLOUD"):
+                patch.setenv(name, self.environment[name])
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
+                try:
+                    status = tpu.main(self.words(*arguments))
+                except SystemExit as end:  # of wrong usage
+                    status = end.code
+                finally:
+                    signal.alarm(0)
+                    signal.signal(signal.SIGTERM, told)
+        return status, out.getvalue(), without_times(said.getvalue())
 
     def calls(self, command: str = "") -> list[list[str]]:
         path = self.root / "calls.jsonl"
@@ -130,7 +152,11 @@ class Cloud:
 def finish(process: "subprocess.Popen[str]") -> tuple[int, str, list[str]]:
     out, said = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in said, said
-    return process.returncode, out, [line.split(": ", 1)[-1] for line in said.splitlines()]
+    return process.returncode, out, without_times(said)
+
+
+def without_times(said: str) -> list[str]:
+    return [line.split(": ", 1)[-1] for line in said.splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,8 @@ from gophercite.monitoring.metrics import read_metrics
 from gophercite.storage import StorageError
 from tests.long_forms import LONG
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 ROOT = Path(__file__).parents[2]
 SFT = "gin_configs/sft_sample_world.gin"
 PRETRAIN = "gin_configs/pretrain_sample_world.gin"
@@ -156,8 +158,8 @@ WRONG_VALUES = {
         "an evaluation set is named 'train', as other metrics of a run are: give it another name",
     ),
     "a batch that the mesh can't cut": (
-        arguments(PRETRAIN, MODEL_DIR="x", BATCH_SIZE="12"),
-        "a batch of 12 rows can't be divided evenly among the 8 devices",
+        arguments(PRETRAIN, MODEL_DIR="x", BATCH_SIZE="15"),
+        "a batch of 15 rows can't be divided evenly among the 2 devices",
     ),
 }
 
@@ -308,7 +310,7 @@ def test_every_run_s_file_is_complete_but_for_paths(file):
     assert gin.query_parameter("%TRAIN_STEPS") > 0
 
 
-def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache, capsys):
+def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache, capsys, request):
     folder = Path(os.path.relpath(tmp_path / "run"))  # people give relative paths
     small = TINY | {"TransformerConfig.num_layers": "1", "SupervisedLearner.microbatches": "1"}
     flags = [*arguments(PRETRAIN, MODEL_DIR=str(folder), **small), "--gin.Run.evaluations={}"]
@@ -331,6 +333,7 @@ def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache, capsys)
     said = f"train: --gin.MODEL_DIR = {str(folder)!r}: its checkpoints are of a model with "
     assert f"{said}num_heads = 2, but this run's model has 1; " in capsys.readouterr().err
     faster = ["--gin.TransformerConfig.attention_block=32", "--dry_run"]  # no other model
+    request.getfixturevalue("uncompiled")
     assert train.main([*flags, *faster, cache]) == 0
 
 

@@ -37,10 +37,10 @@ def main() -> None:
         process = one_of(2)
         with open(Path(folder) / f"{process}.log", "wb") as log:
             os.dup2(log.fileno(), sys.stderr.fileno())
-        jax.config.update("jax_num_cpu_devices", 4)
+        jax.config.update("jax_num_cpu_devices", 2)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"localhost:{sys.argv[4]}", 2, process)
-        where = tiny.partitioner(data=2, fsdp=4)
+        where = tiny.partitioner(data=2, fsdp=2)
     else:
         where = tiny.partitioner()
     index, count = process_share(where)
@@ -77,7 +77,7 @@ def main() -> None:
 def go_back(folder: Path) -> None:
     """Restores from checkpoints of which the newest is damaged where only process 1 reads it."""
     tiny.WIDTH = 64  # so that a part of a kernel is not kept in the index, which both read
-    program = Program(tiny.TinyLearner(), tiny.TinyInitialisation(), tiny.partitioner(fsdp=8))
+    program = Program(tiny.TinyLearner(), tiny.TinyInitialisation(), tiny.partitioner(fsdp=4))
     initial = program.initial_state(seed=0)
     checkpoints = Checkpoints(folder)
     for step in (2, 4):

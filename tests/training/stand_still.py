@@ -1,10 +1,16 @@
-"""A training process that watches for standstill: `stand_still.py FOLDER SECONDS [PROCESS PORT]`.
+"""Training processes that watch for standstill: `stand_still.py PATIENCE`.
 
-Its input takes a moment a batch, and dries up while there is a file `FOLDER/stuck_PROCESS`. The
-number of the last batch is in `FOLDER/batches_PROCESS`.
+What they import, which takes seconds, is imported once. Each line `FOLDER SECONDS [PROCESS PORT]`
+of standard input starts a copy of this process that trains, and is answered by its number (PID);
+`wait PID` is answered by the exit status of a copy. One that is still there after PATIENCE seconds
+is ended by the system.
+
+A copy's input takes a moment a batch, and dries up while there is a file `FOLDER/stuck_PROCESS`.
+The number of the last batch is in `FOLDER/batches_PROCESS`, what it says in `FOLDER/PROCESS.log`.
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -24,13 +30,28 @@ from gophercite.training.settings import TrainSettings
 
 
 def main() -> None:
-    folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
-    process = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    if len(sys.argv) > 3:
-        jax.config.update("jax_num_cpu_devices", 4)
+    for line in iter(sys.stdin.readline, ""):
+        first, *more = line.split()
+        if first == "wait":
+            print(os.waitstatus_to_exitcode(os.waitpid(int(*more), 0)[1]), flush=True)
+        elif pid := os.fork():
+            print(pid, flush=True)
+        else:
+            signal.alarm(int(sys.argv[1]))
+            run(Path(first), *more)
+            return
+
+
+def run(folder: Path, allowed: str, number: str = "0", port: str | None = None) -> None:
+    seconds, process = float(allowed), int(number)
+    with (folder / f"{process}.log").open("wb") as log:
+        for said in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), said.fileno())
+    if port is not None:
+        jax.config.update("jax_num_cpu_devices", 1)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(f"localhost:{sys.argv[4]}", 2, process)
-        where = tiny.partitioner(data=2, fsdp=4)
+        jax.distributed.initialize(f"localhost:{port}", 2, process)
+        where = tiny.partitioner(data=2)
     else:
         where = tiny.partitioner()
     index, count = process_share(where)
@@ -54,7 +75,7 @@ def main() -> None:
         total_steps=10**6,
         batch_size=tiny.ROWS,
         evaluate_every=50,
-        save_every=20,
+        save_every=8,
         keep_best=0,
         stalled_after=seconds,
     )

@@ -1,4 +1,4 @@
-"""A run of two processes of four devices each, and one process that takes it over."""
+"""A run of two processes of two devices each, and one process that takes it over."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("run_tiny.py")
 PATIENCE = 600  # seconds, on the slowest of machines
 
 
-def test_two_processes_of_four_devices_save_and_go_on_together(tmp_path):
+def test_two_processes_of_two_devices_save_and_go_on_together(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -39,7 +39,7 @@ def test_two_processes_of_four_devices_save_and_go_on_together(tmp_path):
         assert "went back to {'step': 2} checkpoint 4 is damaged, moved to " in message
         assert found in message
 
-    # One process over the same eight devices takes over the checkpoint of the two.
+    # One process over eight devices takes over the checkpoint of the two over four.
     outcome = train(
         TrainSettings(model_dir=str(tmp_path), total_steps=4, batch_size=tiny.ROWS),
         tiny.TinyLearner(),
