@@ -19,13 +19,14 @@ from gophercite.answering.pages import FoundPages
 from gophercite.answering.preparing import Prepared, Preparer
 from gophercite.answering.ranking import rank
 from gophercite.answering.settings import CHOOSERS, AnsweringSettings, Chooser
+from gophercite.decoding import branches
 from gophercite.decoding.claim_in_quote import Shown
 from gophercite.decoding.consensus import consensus as consensus_of
 from gophercite.decoding.consensus import weights_by_rank
 from gophercite.decoding.in_flight import usual_batch_size
 from gophercite.decoding.random_keys import keys_of_seeds
 from gophercite.decoding.rerank import Candidate, Scorer, sample_in_turn
-from gophercite.decoding.sampler import NotNumbersError
+from gophercite.decoding.sampler import NotNumbersError, on_one_cpu
 from gophercite.evidence import Evidence
 from gophercite.model_folders.folder import Model
 from gophercite.models.parameters import Params
@@ -143,8 +144,11 @@ class Answerer:
         Args:
           pages: maximum number of pages per question.
         """
-        settings = self.settings
+        settings, params = self.settings, self._model.params
         prompts = 1 if settings.joint else min(pages, settings.samples)
+        size = sum(leaf.size for leaf in jax.tree.leaves(params))
+        if prompts == 1 and on_one_cpu(params) and branches.outrun(size, settings.samples):
+            return 1
         return usual_batch_size(prompts, settings.samples, jax.default_backend())
 
     def prepare(self, question: str, found: FoundPages) -> Prepared:

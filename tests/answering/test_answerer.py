@@ -375,6 +375,19 @@ def test_how_many_are_drawn_at_a_time_changes_no_sample() -> None:
         assert one.score == pytest.approx(other.score, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "samples", "joint", "questions"),
+    [(2**25, 16, True, 1), (2**25 - 1, 16, True, 32), (2**25, 15, True, 34), (2**25, 16, False, 32)],
+)
+def test_a_large_model_on_a_cpu_answers_one_question_after_another(
+    parameters: int, samples: int, joint: bool, questions: int
+) -> None:
+    """If it draws many answers to each, and from one prompt."""
+    large = dataclasses.replace(model(), params={"x": jax.ShapeDtypeStruct((parameters,), "int8")})
+    settings = dataclasses.replace(SETTINGS, samples=samples, joint=joint)
+    assert Answerer(large, settings).usual_batch_size(5) == questions
+
+
 @pytest.mark.parametrize("name", ["samples", "prompt_tokens", "max_num_seqs", "max_tokens"])
 def test_settings_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} = 0: must be at least 1"):
