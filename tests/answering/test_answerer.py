@@ -377,7 +377,12 @@ def test_how_many_are_drawn_at_a_time_changes_no_sample() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "samples", "joint", "questions"),
-    [(2**25, 16, True, 1), (2**25 - 1, 16, True, 32), (2**25, 15, True, 34), (2**25, 16, False, 32)],
+    [
+        (2**25, 16, True, 1),
+        (2**25 - 1, 16, True, 32),
+        (2**25, 15, True, 34),
+        (2**25, 16, False, 32),
+    ],
 )
 def test_a_large_model_on_a_cpu_answers_one_question_after_another(
     parameters: int, samples: int, joint: bool, questions: int
