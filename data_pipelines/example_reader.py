@@ -188,6 +188,9 @@ class RecordReader(ExampleReader):
         Features may have any shape, so they leave the function as serialised tensors.
         """
         types: dict[str, tf.DType] = {}
+        # They would be made anew in each call, and take longer than what they save.
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
 
         def process(records: dict[str, tf.Tensor]) -> tf.data.Dataset:
             dataset = tf.data.Dataset.from_tensor_slices(records)  # type: ignore[arg-type]
@@ -214,7 +217,7 @@ class RecordReader(ExampleReader):
             nothing = (tf.constant(_END, tf.int64), {name: tf.constant("") for name in types})
             # There may be no examples at all, which can't be batched.
             found = found.concatenate(tf.data.Dataset.from_tensors(nothing))
-            return found.batch(2**31).get_single_element()
+            return found.batch(2**31).with_options(options).get_single_element()
 
         strings = tf.TensorSpec([None], tf.string)
         signature = [strings, strings, tf.TensorSpec([None], tf.int64)]

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import sqlite3  # noqa: F401  before TensorFlow's, which lacks what ours uses
 import tempfile
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.

@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 
-from gophercite.models.parameters import Params
+from gophercite.models.parameters import ADAPTERS, Params
 from gophercite.models.transformer import Transformer
 
 
@@ -17,7 +17,7 @@ def drawn_parameters(model: Transformer, seed: int = 0, frozen_layers: int = 0) 
 
     def draw(path: tuple[jax.tree_util.DictKey, ...], leaf: jax.ShapeDtypeStruct) -> np.ndarray:
         name = path[-1].key
-        if name.endswith("bias"):
+        if name.endswith("bias") or (name == "b" and path[0].key == ADAPTERS):
             return np.zeros(leaf.shape, leaf.dtype)
         if name.endswith(("norm", "scale")):
             return np.full(leaf.shape, norm, leaf.dtype)

@@ -5,6 +5,7 @@ Everything heavy is imported by the subcommand that needs it, when it runs, so t
 """
 
 import argparse
+import functools
 import io
 import os
 import signal
@@ -135,6 +136,7 @@ def _refuse_no_names(options: argparse.Namespace) -> None:
                     )
 
 
+@functools.cache
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gophercite",

@@ -112,6 +112,7 @@ def _serve(options: argparse.Namespace) -> int:
         listening = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((options.host, options.port))
+        listening.listen()  # who follows a printed link at once waits for the server to be there
     except OSError as error:
         raise RefusedError(f"{host}:{options.port}: {error.strerror}") from None
     port = listening.getsockname()[1]

@@ -12,10 +12,11 @@ folder, and the merged model is read.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -376,13 +377,24 @@ def _read_adapted(
 
 def _arrange(params: Params, needed: Params, shardings: Params) -> Params:
     """Splits and casts parameters with one stack of layers as needed."""
-    merged = jax.eval_shape(merge_layers, needed)
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(jax.eval_shape(merge_layers, needed))]
+    places, tree = jax.tree.flatten(shardings)
+    arranged: Params = _arranging(tuple(dtypes), frozen_layers(needed), tuple(places), tree)(params)
+    return arranged
+
+
+@functools.cache
+def _arranging(
+    dtypes: tuple[Any, ...], frozen: int, places: tuple[Any, ...], tree: Any
+) -> Callable[[Params], Params]:
+    """What arranges so, compiled once for all folders of models with the same shapes."""
 
     def arrange(params: Params) -> Params:
-        cast = jax.tree.map(lambda leaf, shape: leaf.astype(shape.dtype), params, merged)
-        return split_layers(cast, frozen_layers(needed))
+        leaves, structure = jax.tree.flatten(params)
+        cast = [leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)]
+        return split_layers(jax.tree.unflatten(structure, cast), frozen)
 
-    return jax.jit(arrange, out_shardings=shardings)(params)
+    return jax.jit(arrange, out_shardings=jax.tree.unflatten(tree, places))
 
 
 def _refuse_to_replace(folder: epath.Path) -> None:

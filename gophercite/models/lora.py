@@ -15,10 +15,10 @@ output axis; the rank is not sharded.
 """
 
 import dataclasses
+import functools
 import math
 import zlib
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -167,11 +167,9 @@ class LoRA:
         stack = dict(rest[TRAINED])
         for name, adapter in params[ADAPTERS].items():
             matrices = stack[name]
-            merge = jax.jit(
-                partial(_merged, scale=self.scale, dtype=dtype or matrices.dtype),
-                out_shardings=getattr(matrices, "sharding", None),
-            )
-            stack[name] = merge(matrices, adapter["a"], adapter["b"])
+            merge = _merging(getattr(matrices, "sharding", None))
+            to = dtype or matrices.dtype
+            stack[name] = merge(matrices, adapter["a"], adapter["b"], self.scale, to)
         return {**rest, TRAINED: stack}
 
 
@@ -212,6 +210,12 @@ def adapter_of(layer: Mapping[str, Any] | None, name: str, scale: float) -> Adap
     """
     found = None if layer is None else layer.get(name)
     return None if found is None else Adapter(found["a"], found["b"], scale)
+
+
+@functools.cache
+def _merging(sharding: jax.sharding.Sharding | None) -> Any:
+    """The function that merges matrices placed so, compiled once for all of the same shape."""
+    return jax.jit(_merged, static_argnums=(3, 4), out_shardings=sharding)
 
 
 def _merged(

@@ -1,7 +1,7 @@
 """A decoder-only Transformer as pure functions of its parameters (see `parameters`)."""
 
 import dataclasses
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -112,7 +112,9 @@ class Transformer:
 
     def abstract(self, frozen_layers: int = 0) -> Params:
         """Shapes and dtypes of the parameters, without allocating them."""
-        return jax.eval_shape(lambda: self.init(jax.random.key(0), frozen_layers))
+        leaves, tree = _abstract(self, frozen_layers)
+        shapes: Params = jax.tree.unflatten(tree, leaves)
+        return shapes
 
     def _boxed_shapes(self) -> Params:
         draw: Any = partial(boxed_parameters, self.config)
@@ -416,3 +418,9 @@ class Transformer:
         if self.config.position != "transformer_xl":
             return None
         return sinusoids(jnp.arange(distances), self.config.d_model)
+
+
+@lru_cache(maxsize=64)  # tracing a model's initial parameters takes a tenth of a second
+def _abstract(model: Transformer, frozen_layers: int) -> tuple[list[Any], Any]:
+    draw: Any = partial(model.init, frozen_layers=frozen_layers)
+    return jax.tree.flatten(jax.eval_shape(draw, jax.random.key(0)))

@@ -19,6 +19,7 @@ from gophercite.documents import Document
 from gophercite.extraction.extractor import Extractor
 from gophercite.extraction.text import TextError, is_readable, media_type
 from gophercite.retrieval.addresses import AddressPolicy, CheckedBackend
+from gophercite.retrieval.certificates import certificates
 from gophercite.retrieval.kept import Kept
 from gophercite.retrieval.robots import rules_for
 from gophercite.storage.json_fields import printable
@@ -277,7 +278,7 @@ class _CheckedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context(),
+            ssl_context=certificates(),
             network_backend=CheckedBackend(policy),
         )
 

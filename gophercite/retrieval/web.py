@@ -19,6 +19,7 @@ import httpx
 
 import gophercite
 from gophercite.documents import normalise_text
+from gophercite.retrieval.certificates import certificates
 from gophercite.retrieval.engine import Hit, Query, SearchError, check_number_of_hits, parse_query
 from gophercite.storage.json_fields import printable
 
@@ -104,6 +105,7 @@ class WebEngine:
         self._api = api
         self._settings = settings or WebSettings()
         self._client = httpx.Client(
+            verify=certificates(),
             timeout=self._settings.seconds,
             headers={
                 "Accept": "application/json",

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import shutil
 
 import pytest
 import seqio
@@ -155,7 +156,15 @@ def test_examples_that_no_length_changes_are_read_at_any(tmp_path):
     assert batch["tokens"].shape == (2, 2 * LENGTH)
 
 
-@pytest.mark.parametrize("sort", ["numbered", "unnumbered"])
+@pytest.fixture(scope="module", params=["numbered", "unnumbered"])
+def whole(request, tmp_path_factory):
+    """Forty examples of a task that is there to write them again."""
+    register("once", 40) if request.param == "numbered" else unnumbered(1, 41)
+    folder = tmp_path_factory.mktemp("whole")
+    cached("once", folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -172,15 +181,14 @@ def test_examples_that_no_length_changes_are_read_at_any(tmp_path):
         ],
     ],
 )
-def test_what_is_missing_or_damaged_is_written_again(tmp_path, sort, spoil):
-    register("once", 40) if sort == "numbered" else unnumbered(1, 41)
-    cached("once", tmp_path)
-    whole = files_in(tmp_path)
-    assert "00002.examples" in whole
-    spoil(tmp_path / "train")
-    assert cached("once", tmp_path) == 40
-    found = files_in(tmp_path)
-    assert {name: found[name] for name in whole} == whole
+def test_what_is_missing_or_damaged_is_written_again(whole, tmp_path, spoil):
+    files = files_in(whole)
+    assert "00002.examples" in files
+    folder = shutil.copytree(whole, tmp_path / "copy")
+    spoil(folder / "train")
+    assert cached("once", folder) == 40
+    found = files_in(folder)
+    assert {name: found[name] for name in files} == files
 
 
 def test_a_damaged_index_past_the_last_shard_is_removed(tmp_path):

@@ -275,12 +275,21 @@ def damage(path, place, more=b""):
     path.write_bytes(bytes(content) + more)
 
 
-@pytest.mark.parametrize("place", [0, 40, -1])
-def test_damaged_examples_are_named(tmp_path, place):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Twenty examples, in several shards and in a single one: tests damage copies."""
+    folder = tmp_path_factory.mktemp("whole")
     register("once", 20)
-    cached("once", tmp_path)
-    damage(tmp_path / "train" / "00001.examples", place)
-    add_cached("once", tmp_path, bundled_vocabulary())
+    cached("once", folder / "several")
+    cached("once", folder / "single", shard_bytes=10**6)
+    return folder
+
+
+@pytest.mark.parametrize("place", [0, 40, -1])
+def test_damaged_examples_are_named(whole, tmp_path, place):
+    folder = shutil.copytree(whole / "several", tmp_path / "copy")
+    damage(folder / "train" / "00001.examples", place)
+    add_cached("once", folder, bundled_vocabulary())
     with pytest.raises(CacheError, match=r"00001\.examples: the examples at byte \d+ are damaged"):
         list(Input("once", "train", LENGTH, 2, seed=0, plan_folder=None).one_pass())
 
@@ -300,16 +309,15 @@ def test_damaged_examples_are_named(tmp_path, place):
         lambda saved: saved["features"].pop("tokens"),
     ],
 )
-def test_a_wrong_description_is_refused(tmp_path, change):
-    register("once", 20)
-    cached("once", tmp_path)
-    path = tmp_path / "train" / "cached.json"
+def test_a_wrong_description_is_refused(whole, tmp_path, change):
+    folder = shutil.copytree(whole / "several", tmp_path / "copy")
+    path = folder / "train" / "cached.json"
     saved = json.loads(path.read_text())
     change(saved)
     path.write_text(json.dumps(saved))
 
     def use():
-        add_cached("once", tmp_path, bundled_vocabulary())
+        add_cached("once", folder, bundled_vocabulary())
         next(Input("once", "train", LENGTH, 2, seed=0).batches())
 
     with pytest.raises(CacheError):
@@ -329,13 +337,12 @@ def test_a_wrong_description_is_refused(tmp_path, change):
         (np.array([None]), np.zeros(2, np.uint32), np.zeros(0, np.uint32)),
     ],
 )
-def test_a_wrong_index_is_refused(tmp_path, starts, checksums, pages):
-    register("once", 20)
-    cached("once", tmp_path, shard_bytes=10**6)
-    path = tmp_path / "train" / "00000.index.npz"
+def test_a_wrong_index_is_refused(whole, tmp_path, starts, checksums, pages):
+    folder = shutil.copytree(whole / "single", tmp_path / "copy")
+    path = folder / "train" / "00000.index.npz"
     key = np.load(path)["key"]
     np.savez(path, key=key, starts=starts, checksums=checksums, pages=pages)
-    add_cached("once", tmp_path, bundled_vocabulary())
+    add_cached("once", folder, bundled_vocabulary())
     with pytest.raises(CacheError, match="is not an index of cached examples"):
         next(Input("once", "train", LENGTH, 2, seed=0).batches())
 

@@ -47,7 +47,7 @@ def library_of_gcc(name: str) -> str | None:
 @pytest.mark.skipif(library_of_gcc("libasan.so") is None, reason="needs g++ with AddressSanitizer")
 def test_nothing_is_read_out_of_bounds_and_haswell_s_registers_suffice():
     # Both in one build: each takes as long as the other.
-    flags = "-O1 -fsanitize=address" + (" -march=haswell" if ON_X86 else "")
+    flags = "-Og -fsanitize=address" + (" -march=haswell" if ON_X86 else "")
     first = " ".join(filter(None, map(library_of_gcc, ("libasan.so", "libstdc++.so.6"))))
     run(flags, CXX="g++", LD_PRELOAD=first, ASAN_OPTIONS="detect_leaks=0")
 

@@ -34,6 +34,8 @@ from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables
+from tests.drawn_parameters import drawn_parameters
+from tests.long_forms import LONG
 from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())
@@ -76,7 +78,7 @@ def parameters(of: A2CLearner, frozen: int = 1) -> Params:
         lambda leaf: draws.normal(size=leaf.shape).astype(leaf.dtype), judge.transformer.abstract()
     )
     reward_model = {**trunk, HEADS: judge.init_heads(jax.random.key(3))}
-    policy = of.transformer.init(jax.random.key(0), frozen)
+    policy = drawn_parameters(of.transformer, frozen_layers=frozen)
     value_head = of.value_head.init(jax.random.key(1))
     return of.with_extra_parts(policy, reward_model, value_head)
 
@@ -309,10 +311,19 @@ def test_with_all_weight_on_the_divergence_the_policy_stays_with_its_teacher(mad
     jax.tree.map(np.testing.assert_array_equal, state.params[TEACHER], params[TEACHER])
 
 
-def test_collecting_and_then_learning_is_the_update(params: Params) -> None:
-    """The seam where an environment could act; here nothing comes between, and both are fused."""
+class Compiled(A2CLearner):
+    """Its update is made of parts that are compiled already."""
+
+    collect = staticmethod(COLLECT)
+    learn = staticmethod(LEARN_TO_STAY)
+
+
+@pytest.mark.parametrize("fused", [False, pytest.param(True, marks=LONG)])
+def test_collecting_and_then_learning_is_the_update(params: Params, fused: bool) -> None:
+    """The seam where an environment could act; here nothing comes between."""
     state, shown = away(params), batch()
-    together, metrics = jax.jit(STAYING.update)(state, shown)
+    update = jax.jit(STAYING.update) if fused else Compiled(**vars(STAYING)).update
+    together, metrics = update(state, shown)
     key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.step)
     apart, again = LEARN_TO_STAY(state, COLLECT(state.params, shown, key))
     for one, other in ((together.params, apart.params), (metrics, again)):

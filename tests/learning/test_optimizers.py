@@ -246,7 +246,9 @@ def test_sharded_update_equals_the_whole_one_and_gathers_nothing(optimizer: Opti
 
     whole = jax.jit(update)(grads, state, params)
     step = jax.jit(update, out_shardings=(param_cut, state_cut))
-    arguments = jax.device_put((grads, state, params), (param_cut, state_cut, param_cut))
+    arguments = jax.device_put(
+        jax.device_get((grads, state, params)), (param_cut, state_cut, param_cut)
+    )
     compiled = step.lower(*arguments).compile()
     assert "all-gather" not in compiled.as_text()
     sharded = compiled(*arguments)

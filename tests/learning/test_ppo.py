@@ -14,9 +14,9 @@ from gophercite.learning import optimizers
 from gophercite.learning.advantages import Advantages
 from gophercite.learning.experience import Experience, nothing, to_batch
 from gophercite.learning.gradient_learner import cut_rows
-from gophercite.learning.ppo import PPOLearner
+from gophercite.learning.ppo import Judged, PPOLearner
 from gophercite.learning.row_widths import by_length, reading_widths, take_rows
-from gophercite.learning.state import TrainState
+from gophercite.learning.state import Metrics, TrainState
 from gophercite.learning.token_log_probs import packed, token_log_probs, unpacked
 from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import (
@@ -32,6 +32,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.planning.needed_flops import forward_flops, ppo_flops
+from tests.drawn_parameters import drawn_parameters
 from tests.long_forms import LONG
 
 VOCABULARY = 13
@@ -51,9 +52,9 @@ def learner(**changes: Any) -> PPOLearner:
         "schedule": lambda step: jnp.where(step == 0, 1e-2, 0.0),
         "reward_model": RewardModel(MODEL),
         "vocabulary_size": VOCABULARY,
-        "minibatches": 2,
+        "minibatches": 3,
         "microbatches": 2,
-        "epochs": 3,
+        "epochs": 2,
         "value_width": 8,
         "kl_reward": 0.3,
         "loss_chunk": 32,
@@ -62,10 +63,31 @@ def learner(**changes: Any) -> PPOLearner:
     return PPOLearner(**{**settings, **changes})
 
 
-# One reads all of a row, and is given experience without a constraint; the other cuts rows, and is
-# given experience with one. So each is compiled once for all tests.
-WHOLE, CUT = learner(), learner(widths=2)
-LEARN_WHOLE, LEARN_CUT = jax.jit(WHOLE.learn), jax.jit(CUT.learn)
+# One reads all of a row, is given experience without a constraint, and runs on two devices; the
+# other cuts rows, is given experience with a constraint, and runs on one. So each is compiled once
+# for all tests. Both train on the rows that may have a response, and on two rows to spare.
+WHOLE, CUT = learner(trained_rows=12), learner(trained_rows=12, widths=2)
+LEARN, LEARN_CUT, INIT = jax.jit(WHOLE.learn), jax.jit(CUT.learn), jax.jit(WHOLE.init_state)
+
+
+def on_mesh(
+    learn: Any, of: PPOLearner, state: TrainState, experience: Experience, *mesh: int
+) -> tuple[TrainState, Metrics]:
+    """An update on a mesh of so many devices along each axis."""
+    devices = jax.devices()[: math.prod(mesh)]
+    partitioner = Partitioner(make_mesh(*mesh, devices=devices), DEFAULT_RULES)
+    places = partitioner.shardings(of.state_axes(state.params), state)
+    state = jax.device_get(state)  # a device's arrays would be cut by programs
+    by_row = jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(("batch",)))
+    with partitioner.activate():
+        made: tuple[TrainState, Metrics] = learn(
+            jax.device_put(state, places), jax.device_put(experience, by_row)
+        )
+    return made
+
+
+def learn_whole(state: TrainState, experience: Experience) -> tuple[TrainState, Metrics]:
+    return on_mesh(LEARN, WHOLE, state, experience, 1, 2, 1)
 
 
 def noisy(params: Params, seed: int, size: float) -> Params:
@@ -80,18 +102,19 @@ def noisy(params: Params, seed: int, size: float) -> Params:
 @pytest.fixture(scope="module")
 def params() -> Params:
     """A policy that has left its teacher, and a critic that says something."""
-    policy = MODEL.init(jax.random.key(0))
+    policy = drawn_parameters(MODEL, 1)
     judge = {**policy, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
     head = WHOLE.value_head.init(jax.random.key(2))
     params = WHOLE.with_extra_parts(policy, judge, noisy(head, 5, 0.3))
-    for number, name in enumerate((TRAINED, VALUE_TRUNK)):
+    for number, name in enumerate((TRAINED, VALUE_TRUNK, "embed")):
         params[name] = noisy(params[name], number, 0.2)
     return jax.tree.map(jnp.asarray, params)
 
 
 def first(params: Params) -> TrainState:
     """Before the update that learns."""
-    return jax.jit(WHOLE.init_state)(params, jax.random.key(2))
+    state: TrainState = INIT(params, jax.random.key(2))
+    return state
 
 
 def later(params: Params) -> TrainState:
@@ -120,10 +143,11 @@ def random_experience(seed: int, constrained: bool = True) -> Experience:
         made.extra[row] = number == 4
     if made.allowed is not None:
         mask = draws.random((ROWS, PLACES, VOCABULARY)) < 0.7
-        responses = np.asarray(jax.tree.map(jnp.asarray, made).responses)
+        places = made.prompt_lengths[:, None] + np.arange(PLACES)
+        responses = np.take_along_axis(made.tokens, places, axis=1)
         np.put_along_axis(mask, responses[..., None], True, axis=-1)
-        made.allowed[:] = np.asarray(packed(mask))
-    return jax.tree.map(jnp.asarray, made)
+        made.allowed[:] = np.packbits(mask, axis=-1, bitorder="little")
+    return made
 
 
 # --- a second formulation, row by row, without padding, chunks or masks of ours ---
@@ -165,7 +189,6 @@ def values_of(params: Params, experience: Experience, row: int) -> np.ndarray:
 
 def reference(of: PPOLearner, params: Params, experience: Experience) -> dict[str, float]:
     """Everything that the paper says of one step from the old policy on, in sums over tokens."""
-    experience = jax.tree.map(np.asarray, experience)
     rows = [i for i in range(ROWS) if experience.episode[i] >= 0]
     rows.sort(key=lambda i: (int(experience.episode[i]), int(experience.step[i])))
     advantages, returns, kl, values = {}, {}, {}, {}
@@ -210,7 +233,7 @@ def reference(of: PPOLearner, params: Params, experience: Experience) -> dict[st
 @pytest.mark.parametrize("constrained", [False, True])
 def test_a_step_is_the_reference_s(params: Params, constrained: bool) -> None:
     """With a learning rate of 0 every minibatch of every epoch is of the old policy."""
-    of, learn = (CUT, LEARN_CUT) if constrained else (WHOLE, LEARN_WHOLE)
+    of, learn = (CUT, LEARN_CUT) if constrained else (WHOLE, learn_whole)
     for seed in range(4):
         experience = random_experience(seed, constrained)
         after, metrics = learn(later(params), experience)
@@ -299,8 +322,11 @@ def test_the_policy_and_the_value_network_are_trained(params: Params) -> None:
 
 
 @jax.jit
-def estimated(params: Params, experience: Experience) -> Advantages:
-    return WHOLE.advantages(experience, WHOLE.judged(params, experience))
+def estimated(params: Params, experience: Experience) -> tuple[Judged, Advantages]:
+    """Rows are cut to 4, 8 or 12 tokens, and read three at a time, so that a piece is padded."""
+    of = learner(trained_rows=12, minibatches=2, widths=3)
+    judged = of.judged(params, experience)
+    return judged, of.advantages(experience, judged)
 
 
 @jax.jit
@@ -313,7 +339,7 @@ def objective(params: Params, batch: Any, tokens: float) -> jax.Array:
 def test_gradients_are_those_of_the_reference_by_differences(params: Params) -> None:
     """Along a random direction, with the targets as they were fixed before."""
     experience = random_experience(2)
-    batch = {**to_batch(experience), **estimated(params, experience)._asdict()}
+    batch = {**to_batch(experience), **estimated(params, experience)[1]._asdict()}
     slopes = objective(params, batch, 1.0)[1]
     for part in (TRAINED, VALUE_TRUNK, VALUE_HEAD, "embed"):
         direction = noisy(jax.tree.map(np.zeros_like, params[part]), 3, 1.0)
@@ -329,18 +355,20 @@ def test_gradients_are_those_of_the_reference_by_differences(params: Params) -> 
 
 
 def test_a_minibatch_s_gradient_is_a_mean_over_its_share_of_the_tokens(params: Params) -> None:
-    """All rows are alike, so that each minibatch has the gradient of all of them."""
+    """All rows that count are alike, so that each minibatch has the gradient of all of them."""
     random = random_experience(1)
     row = int(np.argmax(np.asarray(random.response_lengths)))
     alike = jax.tree.map(lambda part: np.stack([part[row]] * ROWS), random)
     experience = alike._replace(
-        episode=np.arange(ROWS, dtype=np.int32), step=np.zeros(ROWS, np.int32)
+        episode=np.arange(ROWS, dtype=np.int32),
+        step=np.zeros(ROWS, np.int32),
+        weights=np.float32(np.arange(ROWS) < 12),
     )
     _, metrics = LEARN_CUT(later(params), experience)
-    advantages, returns = map(np.asarray, estimated(params, experience))
+    advantages, returns = map(np.asarray, estimated(params, experience)[1])
     every = advantages[np.asarray(experience.real)]
     fixed = {"advantages": (advantages - every.mean()) / (every.std() + 1e-8), "returns": returns}
-    mean = objective(params, {**to_batch(experience), **fixed}, len(every))[1]
+    mean = objective(params, {**to_batch(experience), **fixed}, float(len(every)))[1]
     trained = jax.tree.leaves(WHOLE.trained(mean))
     norm = np.sqrt(sum(float(np.sum(np.square(leaf))) for leaf in trained))
     np.testing.assert_allclose(metrics["optimizer/grad_norm"], norm, rtol=1e-3)
@@ -392,7 +420,7 @@ def test_rows_are_read_as_far_as_they_need_with_the_same_result(params: Params) 
     responses = np.minimum(experience.response_lengths, np.where(short, 1, 2))
     experience = experience._replace(prompt_lengths=lengths, response_lengths=responses)
     everything = packed(np.ones((ROWS, PLACES, VOCABULARY), bool))
-    wanted = LEARN_WHOLE(first(params), experience)
+    wanted = learn_whole(first(params), experience)
     found = LEARN_CUT(first(params), experience._replace(allowed=everything))
     compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     jax.tree.map(compare, found[0].params, wanted[0].params)
@@ -413,20 +441,22 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
     Nor do rows without a response, which need not be in one.
     """
     experience, draws = random_experience(6, constrained=False), np.random.default_rng(6)
-    wanted = LEARN_WHOLE(first(params), experience)
+    wanted = learn_whole(first(params), experience)
     compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
     for _ in range(3):
         order = draws.permutation(ROWS)
-        found = LEARN_WHOLE(first(params), take_rows(experience, order))
+        found = learn_whole(first(params), take_rows(experience, order))
         jax.tree.map(compare, found[0].params, wanted[0].params)
     filled = int(np.sum(np.asarray(experience.response_lengths) > 0))
     assert filled < 12
-    of = learner(trained_rows=12)
-    found = jax.jit(of.learn)(later(params), experience)
-    tokens = reference(of, params, experience)
+    found = learn_whole(later(params), experience)
+    tokens = reference(WHOLE, params, experience)
     for name in ("loss/policy_avg", "loss/value_avg", "policy/clipfrac_avg"):
         np.testing.assert_allclose(found[1][name], tokens[name], rtol=1e-4, err_msg=name)
+    # Unless it is said how many, all rows are trained on.
+    assert (learner()._trained_rows(experience), WHOLE._trained_rows(experience)) == (16, 12)
     # All 16 are judged, three at a time as in training; the needed operations are of both numbers.
+    of = learner(trained_rows=12, minibatches=2, epochs=3)
     assert of._pieces(experience) == 6
     judged, trained = (
         sum(forward_flops(CONFIG, rows, LENGTH, read=read) for read in (PLACES, 0))
@@ -452,14 +482,14 @@ def test_who_collected_the_rows_makes_no_difference(params: Params) -> None:
 def test_a_prompt_without_a_response_may_end_where_the_rows_are_cut(params: Params) -> None:
     """Its value is that before the first token that would follow."""
     experience = random_experience(8)
-    judged = jax.jit(learner(widths=3).judged)  # 4, 8, 12
     for length in (3, 4, 7):
         bare = experience._replace(
-            prompt_lengths=np.full(ROWS, length), response_lengths=np.zeros(ROWS, np.int32)
+            prompt_lengths=np.full(ROWS, length, np.int32),
+            response_lengths=np.zeros(ROWS, np.int32),
         )
         wanted = [values_of(params, bare, row)[0] for row in range(ROWS)]
-        found = judged(params, bare).values[:, 0]
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        found = estimated(params, bare)[0].values
+        np.testing.assert_allclose(np.asarray(found)[:, 0], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_widths_are_few_and_end_with_the_whole_length() -> None:
@@ -469,28 +499,30 @@ def test_widths_are_few_and_end_with_the_whole_length() -> None:
     assert reading_widths(3, 8) == [1, 2, 3]
 
 
-# The model axis cuts the same layers, heads and chunks of logits as in actor-critic's test.
-@pytest.mark.parametrize("mesh", [(2, 2, 1), pytest.param((2, 2, 2), marks=LONG)])
-def test_an_update_on_a_mesh_is_that_on_one_device(
-    mesh: tuple[int, int, int], params: Params
+def compare_updates(
+    found: tuple[TrainState, Metrics], expected: tuple[TrainState, Metrics]
 ) -> None:
-    experience, state = random_experience(4), first(params)
-    expected, metrics = LEARN_CUT(state, experience)
-    devices = jax.devices()[: math.prod(mesh)]
-    partitioner = Partitioner(make_mesh(*mesh, devices=devices), DEFAULT_RULES)
-    shapes = jax.eval_shape(lambda: state)
-    places = partitioner.shardings(CUT.state_axes(shapes.params), shapes)
-    by_row = jax.sharding.NamedSharding(partitioner.mesh, partitioner.spec(("batch",)))
-    with partitioner.activate():
-        found, of_mesh = jax.jit(CUT.learn)(
-            jax.device_put(state, places), jax.device_put(experience, by_row)
-        )
-    cut = [x for x in jax.tree.leaves(found.params) if not x.sharding.is_fully_replicated]
+    cut = [x for x in jax.tree.leaves(found[0].params) if not x.sharding.is_fully_replicated]
     assert cut
     compare = partial(np.testing.assert_allclose, rtol=2e-3, atol=5e-5)
-    jax.tree.map(compare, found.params, expected.params)
-    for name, value in metrics.items():
-        np.testing.assert_allclose(of_mesh[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+    jax.tree.map(compare, found[0].params, expected[0].params)
+    for name, value in expected[1].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+def test_an_update_on_a_mesh_is_that_on_one_device(params: Params) -> None:
+    experience = random_experience(4, constrained=False)
+    everything = np.full((ROWS, PLACES, 2), 255, np.uint8)
+    alone = LEARN_CUT(first(params), experience._replace(allowed=everything))
+    compare_updates(learn_whole(first(params), experience), alone)
+
+
+# The model axis cuts the same layers, heads and chunks of logits as in actor-critic's test.
+@LONG
+def test_an_update_with_cut_rows_and_a_constraint_on_a_larger_mesh(params: Params) -> None:
+    experience = random_experience(4)
+    found = on_mesh(jax.jit(CUT.learn), CUT, first(params), experience, 1, 2, 2)
+    compare_updates(found, LEARN_CUT(first(params), experience))
 
 
 def test_minibatches_are_all_rows_once_an_epoch_and_epochs_have_their_own_order(
@@ -498,7 +530,7 @@ def test_minibatches_are_all_rows_once_an_epoch_and_epochs_have_their_own_order(
 ) -> None:
     """A learning rate of 0 learns nothing, and sees every token once an epoch."""
     experience = random_experience(5, constrained=False)
-    after, metrics = LEARN_WHOLE(later(params), experience)
+    after, metrics = learn_whole(later(params), experience)
     wanted = reference(WHOLE, params, experience)
     for name in ("loss/policy_avg", "loss/value_avg"):
         np.testing.assert_allclose(metrics[name], wanted[name], rtol=1e-4)

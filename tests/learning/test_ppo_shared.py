@@ -24,6 +24,7 @@ from gophercite.models.parameters import (
     merge_layers,
 )
 from gophercite.models.transformer import Transformer
+from tests.drawn_parameters import drawn_parameters
 from tests.learning.test_ppo import CONFIG, WHOLE, learner, noisy, random_experience
 from tests.long_forms import LONG
 
@@ -43,7 +44,7 @@ class Case(NamedTuple):
 
 def make(frozen: int, lora: LoRA | None = None, **settings: Any) -> Case:
     of = learner(transformer=Transformer(CONFIG, lora), widths=2, **settings)
-    policy = of.transformer.init(jax.random.key(0), frozen)
+    policy = drawn_parameters(of.transformer, 1, frozen)
     base = {name: part for name, part in policy.items() if name != ADAPTERS}
     teacher = merge_layers(base)
     judge = {**teacher, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
@@ -95,6 +96,12 @@ def judged(params: Params, experience: Experience) -> Judged:
     return WHOLE.judged(params, experience)
 
 
+@jax.jit
+@jax.value_and_grad
+def loss_of_copies(params: Params, batch: Any) -> jax.Array:
+    return WHOLE.losses(params, batch, jnp.float32(9), None)[0]
+
+
 # The other two have frozen layers, too.
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=LONG if name == "frozen layers" else ()) for name in CASES]
@@ -118,23 +125,29 @@ def test_what_is_shared_changes_nothing(name: str) -> None:
     targets = {"advantages": wanted.kl_samples, "returns": 1 + wanted.values}
     batch = {**to_batch(experience), **targets}
 
-    def objective(trained: Params, copied: bool) -> jax.Array:
-        every = {**params, **trained}
-        if copied:
-            return WHOLE.losses(whole_copies(every, teacher), batch, jnp.float32(9), None)[0]
-        return of.losses(every, batch, jnp.float32(9), None)[0]
+    @jax.jit
+    @jax.value_and_grad
+    def objective(trained: Params) -> jax.Array:
+        return of.losses({**params, **trained}, batch, jnp.float32(9), None)[0]
 
-    slopes = jax.jit(jax.value_and_grad(objective), static_argnums=1)
-    mine, reference = slopes(trained, False), slopes(trained, True)
-    np.testing.assert_allclose(mine[0], reference[0], rtol=1e-5)
-    for part in (mine[1], reference[1]):
+    @jax.jit
+    def of_trained(slopes: Params) -> Params:
+        """From the gradients of whole copies to those of what is trained."""
+        copies = lambda trained: whole_copies({**params, **trained}, teacher)  # noqa: E731
+        return jax.vjp(copies, trained)[1](slopes)[0]
+
+    mine = jax.device_get(objective(trained))
+    loss, slopes = loss_of_copies(whole_copies(params, teacher), batch)
+    np.testing.assert_allclose(mine[0], loss, rtol=1e-5)
+    expected = jax.device_get(of_trained(slopes))
+    for part in (mine[1], expected):
         if FROZEN in params:  # an embedding gets no gradient through frozen layers
             part.pop("embed", None)
             part[VALUE_TRUNK].pop("embed", None)
-    largest = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(reference[1]))
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(expected))
     assert largest > 0.01
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5 * largest),
         mine[1],
-        reference[1],
+        expected,
     )

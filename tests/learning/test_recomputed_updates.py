@@ -43,7 +43,7 @@ def draw(rng: np.random.Generator, shapes: Any, dtype: Any, scale: float = 1.0) 
     if isinstance(shapes, dict):
         return {name: draw(rng, shape, dtype, scale) for name, shape in shapes.items()}
     rows = 10.0 ** rng.uniform(-2, 1, (*shapes[:-1], 1)) * (rng.random((*shapes[:-1], 1)) < 0.9)
-    return jnp.asarray(scale * rows * rng.normal(size=shapes), dtype)
+    return jax.device_put((scale * rows * rng.normal(size=shapes)).astype(dtype))
 
 
 def run(optimizer: Optimizer, params: Any, grads: list[Any], rates: np.ndarray) -> list[Any]:
@@ -60,8 +60,8 @@ def run(optimizer: Optimizer, params: Any, grads: list[Any], rates: np.ndarray) 
         carry = params, optimizer.init(params)
         return jax.lax.scan(step, carry, (grads, rates, jnp.arange(len(rates))))[1]
 
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *grads)
-    after = steps(params, stacked, jnp.asarray(rates, jnp.float32))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *grads)
+    after = jax.device_get(steps(params, stacked, np.float32(rates)))
     return [params, *(jax.tree.map(lambda leaf, t=t: leaf[t], after) for t in range(len(rates)))]
 
 

@@ -27,6 +27,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD, Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from tests.drawn_parameters import drawn_parameters
 from tests.learning.test_a2c_objective import CONFIG as JUDGE_CONFIG
 from tests.learning.test_a2c_objective import Handed
 from tests.quoting.quote_worlds import TokenList
@@ -88,14 +89,14 @@ def tokens_of(text: str) -> list[int]:
 def initial() -> Params:
     of = learner()
     judge = of.rewards.model
-    policy = of.transformer.init(jax.random.key(0))
+    policy = drawn_parameters(of.transformer)
     policy[TRAINED] = jax.tree.map(jnp.zeros_like, policy[TRAINED])
     policy["embed"] = {
         "embedding": jnp.zeros((BYTES.size, WIDTH)),
         "positions": jnp.asarray(9 * np.tile(np.eye(WIDTH, dtype=np.float32), (2, 1))),
     }
     policy["unembed"] = {"kernel": jnp.zeros((WIDTH, BYTES.size))}
-    reward_model = judge.transformer.init(jax.random.key(1))
+    reward_model = drawn_parameters(judge.transformer, 1)
     reward_model[TRAINED] = jax.tree.map(lambda leaf: 6 * leaf, reward_model[TRAINED])
     reward_model["heads"] = judge.init_heads(jax.random.key(2))
     value_head = of.value_head.init(jax.random.key(3))

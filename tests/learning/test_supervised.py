@@ -5,6 +5,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from data_pipelines import packing
@@ -17,7 +18,8 @@ from gophercite.models.parameters import split_layers
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.compiled import costs
-from tests.long_forms import LONG
+from tests.drawn_parameters import drawn_parameters
+from tests.long_forms import IS_LONG, LONG
 
 CONFIG = TransformerConfig(
     vocab_size=40,
@@ -54,29 +56,43 @@ def make_learner(config=CONFIG, **settings):
 
 
 LEARNER = make_learner()
-GRADIENTS = jax.jit(LEARNER.gradients)
+WITHOUT_REMAT = dataclasses.replace(CONFIG, remat_every=0)
+GRADIENTS = jax.jit(make_learner(WITHOUT_REMAT, microbatches=4).gradients)
 
 
 @functools.cache
-def initial(transformer):
-    return transformer.init(jax.random.key(0))
+def initial(transformer, frozen):
+    return drawn_parameters(transformer, frozen_layers=frozen)
 
 
 def start(learner, frozen=0):
-    params = split_layers(initial(learner.transformer), frozen)
-    return learner.init_state(params, jax.random.key(1))
+    return learner.init_state(initial(learner.transformer, frozen), jax.random.key(1))
 
 
-@pytest.mark.parametrize("remat_every", [0, 2])
+@jax.jit
+@functools.partial(jax.value_and_grad, has_aux=True)
+def plain_loss(params, batch):
+    """The mean over the whole batch, written plainly, and the logits."""
+    model = Transformer(WITHOUT_REMAT)
+    hidden, _ = model.apply(params, batch["tokens"], batch["positions"], batch["segments"])
+    logits = model.logits(params, hidden)
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"])
+    return jnp.sum(nll * batch["weights"]) / jnp.sum(batch["weights"]), logits
+
+
+# A step on a mesh has microbatches and blocks that are rematerialised, too.
+@pytest.mark.parametrize("remat_every", [0, pytest.param(2, marks=LONG)])
 def test_microbatches_give_the_whole_batch_s_gradient(remat_every):
     """Blocks that are rematerialised add theirs into one buffer, others do not."""
     batch, config = make_batch(), dataclasses.replace(CONFIG, remat_every=remat_every)
-    weight = batch["weights"].sum()
     params = start(LEARNER).params
-    whole, losses = GRADIENTS(params, batch, weight)
-    cut = make_learner(config, microbatches=4)
-    pieces, same = jax.jit(cut.gradients)(params, batch, weight)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), same, losses)
+    (loss, _), whole = plain_loss(params, batch)
+    gradients = jax.jit(make_learner(config, microbatches=4).gradients)
+    pieces, losses = (gradients if remat_every else GRADIENTS)(
+        params, batch, batch["weights"].sum()
+    )
+    for name in ("loss/total", "loss/nll"):
+        np.testing.assert_allclose(losses[name], loss, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), pieces, whole)
 
 
@@ -111,9 +127,11 @@ def test_a_page_read_once_for_all_its_questions_gives_the_same_gradient(seed):
     for share in (False, True):
         report = PackingReport()
         groups = packing.group(examples, length, report, share_beginnings=share)
-        rows = [packing.build_row(row, length, branches=share) for row in groups]
-        rows += [packing.build_row([], length, branches=share)] * (4 - len(rows))
-        batch = packing.stack_rows(rows, length, branches=share)
+        # Where nothing is shared, each example is a branch of its own, so that programs are alike.
+        branches = share or not IS_LONG
+        rows = [packing.build_row(row, length, branches=branches) for row in groups]
+        rows += [packing.build_row([], length, branches=branches)] * (4 - len(rows))
+        batch = packing.stack_rows(rows, length, branches=branches)
         assert (report.tokens < sum(len(example.tokens) for example in examples)) == share
         results.append(read(params, batch))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), *results)
@@ -152,7 +170,6 @@ SMOOTH = SupervisedLearner(
     adam(eps=1.0),
     lambda step: 3.0,
     frozen_parts=("embed",),
-    microbatches=2,
     max_grad_norm=1.0,
     ema_decay=0.9,
 )
@@ -177,22 +194,16 @@ def test_training_lowers_the_loss_and_leaves_frozen_parts_alone():
         state.params["trained_layers"],
     )
     assert all(jax.tree.leaves(moved))
-    totals = jax.jit(SMOOTH.evaluate)(after.params, batch)
-    assert float(totals["loss"][0] / totals["loss"][1]) < losses[-1] * 1.05
+    assert UPDATE(after, batch)[1]["loss/nll"] < losses[-1] * 1.05
 
 
 def test_evaluation_is_the_weighted_mean_of_the_tokens():
-    batch, params, model = make_batch(), start(LEARNER).params, LEARNER.transformer
-
-    @jax.jit
-    def logits_of(params):
-        hidden, _ = model.apply(params, batch["tokens"], batch["positions"], batch["segments"])
-        return model.logits(params, hidden)
-
-    logits = np.asarray(logits_of(params), np.float64)
+    batch, params = make_batch(), start(LEARNER).params
+    logits = np.asarray(plain_loss(params, batch)[0][1], np.float64)
     log_probs = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
     nll = -np.take_along_axis(log_probs, batch["targets"][..., None], -1)[..., 0]
-    total, weight = jax.jit(LEARNER.evaluate)(params, batch)["loss"]
+    above_frozen_layers = jax.device_put(split_layers(jax.device_get(params), 2))
+    total, weight = jax.jit(LEARNER.evaluate)(above_frozen_layers, batch)["loss"]
     np.testing.assert_allclose(total, np.sum(nll * batch["weights"]), rtol=1e-5)
     assert weight == batch["weights"].sum()
 
@@ -251,7 +262,9 @@ def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
         state_bytes[frozen] = sum(
             leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.optimizer)
         )
-        compiled[frozen] = jax.jit(learner.update).lower(state, batch).compile()
+        # Gradients alone: the optimiser has no products, and no activations.
+        gradients = jax.jit(learner.gradients).lower(state.params, batch, np.float32(1))
+        compiled[frozen] = gradients.compile()
     layer = config.layer_parameters
     assert state_bytes[0] - state_bytes[4] == 4 * layer * 2 * 4  # two float32 moments
     temporary = {n: c.memory_analysis().temp_size_in_bytes for n, c in compiled.items()}
@@ -268,16 +281,18 @@ def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
     [(2, 2, 2), *(pytest.param(*mesh, marks=LONG) for mesh in ((1, 8, 1), (1, 1, 4), (4, 1, 2)))],
 )
 def test_a_sharded_step_equals_that_of_one_device(data, fsdp, model):
+    """In two microbatches, whose gradients are added into one buffer."""
     state, batch = start(SMOOTH, frozen=2), make_batch(rows=16)
     alone, losses = UPDATE(state, batch)
 
+    of = dataclasses.replace(SMOOTH, microbatches=2)
     mesh = make_mesh(data, fsdp, model, devices=jax.devices()[: data * fsdp * model])
     partitioner = Partitioner(mesh)
     shardings = partitioner.shardings(SMOOTH.state_axes(state.params), state)
-    placed = jax.device_put(state, shardings)
+    placed = jax.device_put(jax.device_get(state), shardings)
     rows = jax.device_put(batch, partitioner.batch_sharding)
     with partitioner.activate():
-        step = jax.jit(SMOOTH.update, out_shardings=(shardings, partitioner.replicated))
+        step = jax.jit(of.update, out_shardings=(shardings, partitioner.replicated))
         after, same = step(placed, rows)
     assert after.params["trained_layers"]["up"].sharding == shardings.params["trained_layers"]["up"]
     if fsdp * model > 1:

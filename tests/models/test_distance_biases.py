@@ -61,7 +61,7 @@ def slope(params, accumulated=None, **changes):
         )
         return jnp.sum(jnp.sin(hidden))
 
-    return jax.jit(jax.grad(loss))(params)
+    return jax.device_get(jax.jit(jax.grad(loss))(params))
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.kernel_attention import causal_attention_by_kernel, has_kernel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
+from tests.drawn_parameters import drawn_parameters
 from tests.long_forms import LONG
 
 CONFIG = TransformerConfig(
@@ -29,7 +30,7 @@ PROMPTS = [[3, 4, 5], [7], [9, 10, 11, 12, 13, 14, 15]]
 @functools.cache
 def parameters():
     """Whatever the dtype of what is computed, and whether layers are scanned."""
-    return Transformer(CONFIG).init(jax.random.key(0))
+    return drawn_parameters(Transformer(CONFIG))
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,15 @@ def test_which_models_have_a_kernel(changed, has):
 def test_prompts_are_read_by_the_kernel_as_without(length, kv_heads):
     rng = np.random.default_rng(length)
     q, k, v = (
-        jnp.asarray(rng.normal(size=(3, length, heads, 32)), jnp.float32)
+        rng.normal(size=(3, length, heads, 32)).astype(np.float32)
         for heads in (4, kv_heads, kv_heads)
     )
     lengths = rng.integers(1, length + 1, 3)
     lengths[0] = length
     real = np.arange(length) < lengths[:, None]
-    found = jax.jit(causal_attention_by_kernel)(q, k, v, lengths, scale=0.3)
+    found = np.asarray(jax.jit(causal_attention_by_kernel)(q, k, v, lengths, scale=0.3))
     without = functools.partial(attention, scale=0.3, kernel="blocks")
-    wanted = jax.jit(without)(q, k, v, real.astype(np.int32))
+    wanted = np.asarray(jax.jit(without)(q, k, v, real.astype(np.int32)))
     assert found.dtype == wanted.dtype
     assert np.all(np.isfinite(found))
     np.testing.assert_allclose(found[real], wanted[real], atol=1e-5)
@@ -83,9 +84,9 @@ def test_a_prompt_s_keys_are_those_of_the_whole_pass():
     read = jax.jit(lambda params: model.prefill(params, tokens, lengths, 4))
     text = read.lower(params).as_text()
     assert "gophercite_shared_prompt_attention" in text
-    hidden, cache, _ = read(params)
+    hidden, cache, _ = jax.device_get(read(params))
     places, real = np.tile(np.arange(70), (2, 1)), np.arange(70) < lengths[:, None]
-    whole, _ = jax.jit(model.apply)(params, tokens, places, real.astype(np.int32))
+    whole = np.asarray(jax.jit(model.apply)(params, tokens, places, real.astype(np.int32))[0])
     np.testing.assert_allclose(hidden[real], whole[real], atol=2e-5)
     other = Transformer(dataclasses.replace(CONFIG, attention_kernel="blocks"))
     expected = jax.jit(lambda params: other.prefill(params, tokens, lengths, 4))(params).cache
@@ -156,7 +157,7 @@ def test_rows_that_begin_anew_forget_what_was_theirs(scan_layers):
     text = np.concatenate([np.full((4, 3), [3, 4, 5]), tokens[5:, 1::2, 0].T], axis=1)
     places = np.tile(np.arange(7), (4, 1))
     whole, _ = jax.jit(model.apply)(parameters(), text, places, np.ones_like(text))
-    np.testing.assert_allclose(found[1::2, 0], whole[:, -1], atol=2e-5)
+    np.testing.assert_allclose(np.asarray(found)[1::2, 0], np.asarray(whole)[:, -1], atol=2e-5)
 
 
 def drawn(scan_layers, rows, params=None):

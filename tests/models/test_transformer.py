@@ -108,13 +108,24 @@ VARIANTS = {
         scale_logits=True,
     ),
 }
-# All that these have, and how it goes together, is in "gemma 3".
-IN_ANOTHER = ("window", "settings by layer", "norms of queries and keys")
+# All that these have, and how it goes together, is in "gemma 3"; biases are in "gpt neox", too.
+# Models like the last two are compared with `transformers` (tests/weights/test_parity.py).
+IN_ANOTHER = (
+    "window",
+    "settings by layer",
+    "norms of queries and keys",
+    "gemma",
+    "biases",
+    "llama",
+    "scaled rotation",
+)
 variants = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=LONG if name in IN_ANOTHER else ()) for name in VARIANTS]
 )
-# One of each kind of positions, with and without a window.
+# Several tokens at once: one of each kind of positions, with and without a window. Of rotations and
+# relative positions others read one token at a time.
 READ_TWO = ("gopher", "window, soft cap, relative", "gemma 3", "gpt 2", "t5")
+ONLY_TWO = ("gopher", "gemma 3")
 
 
 @functools.cache
@@ -124,9 +135,9 @@ def random_params(config, seed=0):
 
     def leaf(path, shape):
         ones = path[-1].key == "scale" and not config.zero_centered_norms
-        return jnp.asarray(ones + 0.4 * rng.normal(size=shape.shape), shape.dtype)
+        return (ones + 0.4 * rng.normal(size=shape.shape)).astype(shape.dtype)
 
-    return jax.tree_util.tree_map_with_path(leaf, Transformer(config).abstract())
+    return jax.device_put(jax.tree_util.tree_map_with_path(leaf, Transformer(config).abstract()))
 
 
 def packed_batch():
@@ -168,7 +179,7 @@ def test_packed_sequences_do_not_see_each_other(name):
 
 @variants
 def test_decoding_with_a_cache_equals_one_pass(name):
-    """Ragged prompts, then several tokens one at a time, then two at once."""
+    """Ragged prompts, then several tokens one at a time, or two at once."""
     config = VARIANTS[name]
     model, params = Transformer(config), random_params(config)
     tokens = np.random.default_rng(5).integers(0, config.vocab_size, (2, 13))
@@ -180,7 +191,8 @@ def test_decoding_with_a_cache_equals_one_pass(name):
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(hidden[row, :length], whole[row, :length], rtol=1e-4, atol=1e-5)
     done = 0
-    for count in (1, 1, 2) if name in READ_TWO or IS_LONG else (1, 1, 1, 1):
+    counts = (1, 1, 2) if name in READ_TWO or IS_LONG else (1, 1, 1, 1)
+    for count in (2, 2) if name in ONLY_TWO and not IS_LONG else counts:
         at = np.stack([np.arange(n + done, n + done + count) for n in lengths])
         new = np.take_along_axis(tokens, at, axis=1)
         hidden, cache = compiled(config)(params, new, at, np.ones_like(new), cache)
@@ -199,7 +211,7 @@ def test_decoding_with_a_cache_equals_one_pass(name):
 )
 def test_joined_projections_are_the_three_of_them(config):
     config = dataclasses.replace(config, scan_layers=False)
-    model, params = Transformer(config), split_layers(random_params(config), 1)
+    model, params = Transformer(config), split_layers(jax.device_get(random_params(config)), 1)
     tokens = np.random.default_rng(5).integers(0, config.vocab_size, (2, 8))
     apart = unstack_layers(params)
     joined = join_projections(apart)
@@ -249,10 +261,8 @@ def test_a_split_stack_computes_what_one_stack_does(frozen, remat_every):
     )
     model, params, batch = Transformer(config), random_params(config), packed_batch()
     split = split_layers(params, frozen)
-    apply = compiled(config)
-    np.testing.assert_allclose(
-        apply(split, *batch)[0], apply(params, *batch)[0], rtol=1e-5, atol=1e-6
-    )
+    whole = compiled(dataclasses.replace(config, remat_every=0))(params, *batch)[0]
+    np.testing.assert_allclose(compiled(config)(split, *batch)[0], whole, rtol=1e-5, atol=1e-6)
     assert jax.tree.all(jax.tree.map(np.array_equal, merge_layers(split), params))
     assert model.abstract(frozen).keys() == split.keys()
 
@@ -379,9 +389,13 @@ def test_a_step_writes_the_new_tokens_keys_and_values_alone(scan_layers):
     assert len(sizes) == 2 + 2 * (1 if scan_layers else SMALL.num_layers)
 
 
+# As those of imported models, and as the gradients of learners above frozen layers.
+@LONG
 def test_frozen_layers_get_no_gradient_and_the_rest_the_same_one():
     params = random_params(SMALL)
-    split, whole = slope(SMALL)(split_layers(params, 2)), slope(SMALL)(params)
+    split, whole = map(
+        jax.device_get, (slope(SMALL)(split_layers(params, 2)), slope(SMALL)(params))
+    )
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(split["frozen_layers"]))
     last = jax.tree.map(lambda leaf: leaf[2:], whole["trained_layers"])
     jax.tree.map(
@@ -443,7 +457,7 @@ def test_the_full_280b_model_is_right_in_shape():
     params = model.abstract(frozen_layers=48)
     assert params["frozen_layers"]["up"].shape == (48, 16384, 65536)
     assert params["trained_layers"]["relative"].shape == (32, 16384, 16384)
-    tokens = jax.ShapeDtypeStruct((2, 1024), jnp.int32)
+    tokens = jax.ShapeDtypeStruct((2, 128), jnp.int32)
 
     def loss(trained, params, tokens):
         hidden, _ = model.apply({**params, **trained}, tokens, tokens, tokens)
@@ -455,24 +469,24 @@ def test_the_full_280b_model_is_right_in_shape():
         lambda x: (x.shape, x.dtype), trained
     )
     lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
-    hidden, cache, _ = jax.eval_shape(lambda *a: model.prefill(*a, 256), params, tokens, lengths)
+    hidden, cache, _ = jax.eval_shape(lambda *a: model.prefill(*a, 64), params, tokens, lengths)
     one = jax.ShapeDtypeStruct((2, 1), jnp.int32)
     hidden, after = jax.eval_shape(model.apply, params, one, one, one, cache)
     assert hidden.shape == (2, 1, 16384)
-    assert after.layers.prompt_keys.shape == (80, 2, 128, 1024, 128)
-    assert after.layers.keys.shape == (80, 2, 128, 256, 128)
+    assert after.layers.prompt_keys.shape == (80, 2, 128, 128, 128)
+    assert after.layers.keys.shape == (80, 2, 128, 64, 128)
 
 
 def test_a_model_with_a_fused_kernel_begins_as_any_other():
     config = dataclasses.replace(SMALL, position="rope", dtype="bfloat16")
     first, *fused = (
-        jax.jit(Transformer(dataclasses.replace(config, attention_kernel=kernel)).init)(
-            jax.random.key(0)
-        )
+        jax.jit(Transformer(dataclasses.replace(config, attention_kernel=kernel)).init)
+        .lower(jax.random.key(0))
+        .as_text()
         for kernel in ("auto", "cudnn", "splash")
     )
     for other in fused:
-        assert jax.tree.all(jax.tree.map(np.array_equal, first, other))
+        assert other == first
 
 
 def test_families_differ_where_they_should():

@@ -22,8 +22,9 @@ from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.planning.needed_flops import a2c_flops, forward_flops, gradient_flops, trained_flops
+from tests.long_forms import IS_LONG
 
-ROWS, LENGTH = 2, 6
+ROWS, LENGTH = 2, 3  # each token is a block of its own, which takes long to trace
 CONFIG = TransformerConfig(
     vocab_size=40, d_model=16, num_layers=3, num_heads=4, head_dim=8, d_ff=24, num_kv_heads=2,
     position="rope", gated_mlp=True, tied_embeddings=False, dtype="float32",
@@ -56,7 +57,7 @@ def loss(model: Transformer, trained: Params, params: Params) -> Array:
     return jnp.sum(jax.nn.logsumexp(model.logits(params, hidden), axis=-1))
 
 
-@pytest.mark.parametrize("window", [None, 1, 3, 100])
+@pytest.mark.parametrize("window", [None, 1, 2, 100])
 def test_a_forward_pass_counts_the_tokens_that_are_seen(window: int | None) -> None:
     config = dataclasses.replace(CONFIG, window=window)
     model = Transformer(config)
@@ -94,7 +95,7 @@ def test_what_is_not_trained_has_no_gradient(
     program = jax.make_jaxpr(slope)(learner.trained(params), params)
     needed = trained_flops(learner, config, ROWS, LENGTH, read=LENGTH)
     assert needed == products(program.jaxpr)
-    for frozen in (1, 2):
+    for frozen in (1, 2) if IS_LONG else (2,):
         params = model.abstract(frozen)
         program = jax.make_jaxpr(slope)(learner.trained(params), params)
         needed = gradient_flops(learner, frozen, ROWS, LENGTH, read=LENGTH)
