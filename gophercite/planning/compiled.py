@@ -80,9 +80,11 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
             kernels += _KERNEL in operation.rest
             times = 1
             if operation.opcode == "while":
-                known = text.turns(operation)
+                named = _at_most(operation)
+                # A bound of what a named loop computes can look like one of its iterations.
+                known = text.turns(operation) if named is None else None
                 unknown += known is None
-                times = _at_most(operation) if known is None else known
+                times = next((each for each in (named, known) if each is not None), 1)
             hidden = "async" in operation.name or "-start" in operation.opcode
             for called in text.called(operation):
                 inner_flops, inner_traffic, inner_kernels, inner = within(called)
@@ -109,10 +111,10 @@ def costs(hlo: str, mesh: Mapping[str, int] | None = None) -> Costs:
     return Costs(flops, traffic, exchanges, unknown, kernels)
 
 
-def _at_most(operation: Operation) -> int:
+def _at_most(operation: Operation) -> int | None:
     """The iterations that a loop's name gives; a loop inside the named one has none of its own."""
     found = _AT_MOST.search(operation.rest)
-    return int(found[1]) if found else 1
+    return int(found[1]) if found else None
 
 
 def _with_whole_chains(found: Sequence[_Sent]) -> list[_Sent]:

@@ -120,6 +120,24 @@ def test_loops_that_data_ends_count_as_often_as_their_names_say() -> None:
     assert found.unknown_loops == 3
 
 
+def test_a_named_loop_counts_by_its_name_though_its_condition_has_a_bound() -> None:
+    """Each row has two samples, and ends them when its data says so."""
+
+    def step(x: jax.Array, weight: jax.Array) -> jax.Array:
+        def draw(rows: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            x, ended = rows
+            return x @ weight, ended + (x.sum(axis=1) > 0)
+
+        with jax.named_scope("at_most.7"):
+            begun = x, jnp.zeros(4, jnp.int32)
+            return jax.lax.while_loop(lambda rows: jnp.any(rows[1] < 2), draw, begun)[0]
+
+    text = jax.jit(step).lower(shape(4, 16), shape(16, 16)).compile().as_text() or ""
+    found = costs(text)
+    assert found.flops == 7 * 2 * 4 * 16 * 16
+    assert found.unknown_loops == 1
+
+
 @pytest.mark.parametrize("axes", [("data",), ("fsdp",), ("model",), ("data", "model")])
 def test_a_sum_over_axes_is_an_all_reduce_along_them(
     mesh: jax.sharding.Mesh, axes: tuple[str, ...]
