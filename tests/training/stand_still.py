@@ -48,10 +48,10 @@ def run(folder: Path, allowed: str, number: str = "0", port: str | None = None) 
         for said in (sys.stdout, sys.stderr):
             os.dup2(log.fileno(), said.fileno())
     if port is not None:
-        jax.config.update("jax_num_cpu_devices", 1)
+        jax.config.update("jax_num_cpu_devices", 4)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"localhost:{port}", 2, process)
-        where = tiny.partitioner(data=2)
+        where = tiny.partitioner(data=2, fsdp=4)
     else:
         where = tiny.partitioner()
     index, count = process_share(where)
