@@ -188,7 +188,7 @@ class RecordReader(ExampleReader):
         Features may have any shape, so they leave the function as serialised tensors.
         """
         types: dict[str, tf.DType] = {}
-        # They would be made anew in each call, and take longer than what they save.
+        # tf.data would optimise each call's pipeline anew, which takes longer than it saves.
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
 

@@ -92,7 +92,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="number of questions answered at the same time; it does not change the answers, "
         "except for rounding (default: as many as have 512 answers together, on an "
-        "accelerator 2048, and at most 256 pages)",
+        "accelerator 2048, and at most 256 pages; on a CPU one, if a model of 34 million "
+        "parameters or more draws 16 answers or more)",
     )
     add(
         "--model-parallel",

@@ -282,10 +282,11 @@ def along(tables: QuoteTables, state: QuoteState, edge: Int[Array, " samples"]) 
     Args:
       tables: the batch's tables.
       state: the states before the edge's token.
-      edge: index of an edge of each sample's node.
+      edge: index of an edge of each sample's node. After another node's edge, the state means
+        nothing.
 
     Returns:
-      The states after the token.
+      The states after the edge's token.
     """
     characters = look_up(tables.characters, edge).astype(jnp.int32)
     triples, begun = _begun(tables, edge)

@@ -521,7 +521,7 @@ def test_an_update_on_a_mesh_is_that_on_one_device(params: Params) -> None:
 @LONG
 def test_an_update_with_cut_rows_and_a_constraint_on_a_larger_mesh(params: Params) -> None:
     experience = random_experience(4)
-    found = on_mesh(jax.jit(CUT.learn), CUT, first(params), experience, 1, 2, 2)
+    found = on_mesh(jax.jit(CUT.learn), CUT, first(params), experience, 2, 2, 2)
     compare_updates(found, LEARN_CUT(first(params), experience))
 
 
