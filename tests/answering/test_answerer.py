@@ -32,6 +32,8 @@ from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.records.answers import Answer, LeftOut, Sample
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import DocumentIndex
+from tests.answering.test_many_questions import model as small_model
+from tests.long_forms import LONG
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
 SETTINGS = AnsweringSettings(
@@ -46,7 +48,7 @@ HOT = dataclasses.replace(
     samples=8,
     joint=True,
     sampling=SamplingSettings(max_tokens=48, temperature=3.0),
-    quotes=QuoteSettings(maximum_claim=4, maximum_quote=12),
+    quotes=QuoteSettings(maximum_claim=4, maximum_quote=12, maximum_omissions=2),
 )
 BORAVEL = Document(
     "b",
@@ -88,7 +90,8 @@ def answered(joint: bool = False, seed: int = 0) -> Answer:
     return answerer(joint).answer(asked, found, seed=seed, keep_samples=True)
 
 
-@pytest.mark.parametrize("joint", [False, True])
+# Samples of both pages at once are proved below, with words left out.
+@pytest.mark.parametrize("joint", [False, pytest.param(True, marks=LONG)])
 def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
     answer = answered(joint)
     assert answer.question == QUESTION
@@ -109,11 +112,9 @@ def test_every_sample_is_proved_by_its_page(joint: bool) -> None:
 @functools.cache
 def answered_with_omissions(seed: int = 0) -> Answer:
     """Two pages of one title in one prompt; the sampling so hot that words are left out."""
-    quotes = dataclasses.replace(HOT.quotes, maximum_omissions=2)
-    settings = dataclasses.replace(HOT, quotes=quotes)
     with index_in_memory([RIVER, SECOND_RIVER]) as index:
         found = IndexedPages(index).find(QUESTION, 5)
-    return Answerer(model(), settings).answer(QUESTION, found, seed=seed, keep_samples=True)
+    return Answerer(model(), HOT).answer(QUESTION, found, seed=seed, keep_samples=True)
 
 
 def samples_with_omissions() -> list[Sample]:
@@ -132,8 +133,11 @@ def test_every_run_of_a_joined_quote_is_proved_by_its_page() -> None:
         for citation in sample.citations:
             page = pages[citation.document]
             assert citation.runs == tuple(page.text[start:end] for start, end in citation.spans)
-            assert citation.sha256 == page.sha256
+            assert (citation.title, citation.url) == (page.title, page.url)
+            assert (citation.sha256, citation.retrieved_at) == (page.sha256, page.retrieved_at)
             joined += len(citation.runs) > 1
+        assert sample.likelihood <= 0 < sample.score <= 1
+        assert sample.likelihood <= sample.constrained_likelihood <= 0
     assert joined > 5
 
 
@@ -216,7 +220,7 @@ def test_samples_are_marked_whose_quotes_lack_their_claims() -> None:
     fish = "It has 3 bream, 4 carp, 5 pike, 6 eels, 7 perch, 8 roach and 9 trout. " + RIVER.text
     with index_in_memory([dataclasses.replace(RIVER, text=fish)]) as index:
         found = IndexedPages(index).find(QUESTION, 5)
-    hot, text, marked = Answerer(model(), settings), fish, 0
+    hot, text, marked = Answerer(small_model(), settings), fish, 0
     for seed in range(12):
         answer = hot.answer(QUESTION, found, seed=seed, keep_samples=True)
         for sample in answer.samples:
@@ -246,7 +250,7 @@ def test_log_probabilities_may_choose() -> None:
 
 
 def test_one_sample_alone_has_nothing_to_agree_with() -> None:
-    alone = Answerer(model(), dataclasses.replace(SETTINGS, samples=1))
+    alone = Answerer(small_model(), dataclasses.replace(SETTINGS, samples=1))
     assert alone.scored_by == "mean log-probability of a token"
     answer = alone.answer(QUESTION, found_pages())
     assert answer.score is not None
@@ -308,7 +312,7 @@ def test_a_model_whose_logits_are_not_numbers_gives_no_answer() -> None:
 
 
 def test_an_answer_may_have_several_claims() -> None:
-    several = (answered(), answered(joint=True), answered(seed=1))
+    several = (answered(), answered(seed=1))
     assert max(len(sample.citations) for answer in several for sample in answer.samples) == 2
 
 
@@ -367,6 +371,8 @@ def test_a_question_that_fills_the_prompt_declines() -> None:
     assert "leave no room for a page" in answer.reason
 
 
+# tests/answering/test_many_questions.py draws one sample at a time.
+@LONG
 def test_how_many_are_drawn_at_a_time_changes_no_sample() -> None:
     settings = dataclasses.replace(SETTINGS, max_num_seqs=2)
     answer = Answerer(model(), settings).answer(QUESTION, found_pages(), keep_samples=True)

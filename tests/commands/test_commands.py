@@ -36,6 +36,7 @@ from gophercite.quoting.quote_state import advance, allowed, initial
 from gophercite.retrieval.engine import Hit
 from gophercite.vocabularies import load_vocabulary
 from tests.browser.sites import HILL, ListedResults, site
+from tests.drawn_parameters import drawn_parameters
 from tests.quoting.quote_worlds import BUNDLED, TokenList
 
 VOCABULARY = load_vocabulary(BUNDLED)
@@ -302,10 +303,10 @@ def test_no_text_is_longer_than_the_browser_reads():
 def test_one_program_serves_all_pages_and_both_phases():
     config = TransformerConfig(
         vocab_size=VOCABULARY.size, d_model=16, num_layers=1, num_heads=2, head_dim=8,
-        dtype="float32",
+        dtype="float32", scan_layers=False,
     )  # fmt: skip
     model = Transformer(config)
-    params = model.init(jax.random.key(0))
+    params = drawn_parameters(model)
     world = site()
     constraint = CommandConstraint(VOCABULARY, 12)
     before = decode._cache_size()

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gophercite.decoding import branches
+from gophercite.decoding import branches, kept_programs
 from gophercite.decoding.decode_loop import decode
 from gophercite.decoding.decode_state import Branches, DecodeState, Plan, Work
 from gophercite.decoding.decoded import nothing_yet
@@ -43,39 +43,42 @@ def run(
     free=True,
     size=BYTES.size,
     faults=True,
+    counts=COUNTS,
+    kind=Transformer,
     **changed,
 ) -> Samples:
     model, params = model_and_parameters(**changed)
     tracker = FaultTracker(BYTES)
+    prompts, shown = PROMPTS[: len(counts)], PAGES[: len(counts)]
     return sample(
-        model,
+        kind(model.config),
         params,
-        PROMPTS,
-        jax.random.split(jax.random.key(1), len(PROMPTS)),
+        prompts,
+        jax.random.split(jax.random.key(1), len(prompts)),
         SamplingSettings(max_tokens, temperature, free_log_probs=free),
         eos_id=BYTES.eos_id,
         pad_id=BYTES.pad_id,
         vocabulary_size=size,
         other_eos_ids=() if quotes else range(10, 20),
         quotes=quotes,
-        fault_tables=tracker.tables([tracker.graph(page) for page in PAGES]) if faults else None,
-        samples_per_prompt=COUNTS,
+        fault_tables=tracker.tables([tracker.graph(page) for page in shown]) if faults else None,
+        samples_per_prompt=counts,
         branches=sizes,
     )
 
 
-def quote_tables(max_tokens):
+def quote_tables(prompts, max_tokens):
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
-    return constraint.tables([constraint.graph(pages) for pages in PAGES], max_tokens)
+    return constraint.tables([constraint.graph(pages) for pages in PAGES[:prompts]], max_tokens)
 
 
-def branches_by_step(samples: Samples) -> list[int]:
+def branches_by_step(samples: Samples, counts=COUNTS) -> list[int]:
     """How many beginnings the unfinished samples of a prompt have, at most, after each token."""
     rows = [
         tuple(tokens[:length].tolist())
         for tokens, length in zip(samples.tokens, samples.lengths, strict=True)
     ]
-    of_prompts = np.split(np.arange(len(rows)), np.cumsum(COUNTS)[:-1])
+    of_prompts = np.split(np.arange(len(rows)), np.cumsum(counts)[:-1])
 
     def begun(prompt: np.ndarray, step: int) -> int:
         return len({rows[i][:step] for i in prompt if len(rows[i]) > step})
@@ -93,49 +96,78 @@ def alone() -> Samples:
     return run(())
 
 
-def test_samples_are_those_of_rows_read_by_themselves(alone):
+class Telling(Transformer):
+    """Tells how many tokens of each prompt every pass reads."""
+
+    def decode(self, params, tokens, *others, **more):
+        jax.debug.callback(lambda: READ.append(tokens.shape[1]))
+        return super().decode(params, tokens, *others, **more)
+
+
+READ: list[int] = []
+SIZES = 6, ROWS
+
+
+@pytest.fixture(scope="module")
+def in_branches() -> Samples:
+    """The same samples, by a model that notes its passes."""
+    READ.clear()
+    found = run(SIZES, kind=Telling)
+    jax.effects_barrier()
+    return found
+
+
+def test_samples_are_those_of_rows_read_by_themselves(alone, in_branches):
     """The draws need each of the sizes. After a sample's last token nothing is read."""
     assert 3 < max(branches_by_step(alone)) < ROWS
-    found = run((1, 6, ROWS))
-    assert_same(found, alone)
-    assert found.passes == longest(alone) - 1
+    assert_same(in_branches, alone)
+    assert in_branches.passes == longest(alone) - 1
+
+
+def test_each_pass_is_the_smallest_with_room_for_all_branches(alone, in_branches):
+    wanted = [min(s for s in SIZES if s >= n) for n in branches_by_step(alone)]
+    assert sorted(READ) == sorted(wanted)
+    assert {*wanted} == {*SIZES}
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"head_dim": LANES, "num_kv_heads": 1},  # with the kernel, and axes of size 1
+        # With the kernel, and axes of size 1; below, under the constraint, it is as well.
+        pytest.param({"head_dim": LANES, "num_kv_heads": 1}, marks=LONG),
         {"num_layers": 1, "scan_layers": False, "position": "transformer_xl"},
         pytest.param({"position": "t5", "distance_buckets": 8, "max_distance": 20}, marks=LONG),
     ],
 )
-def test_branches_change_no_sample_whatever_the_model_is(changed):
+def test_branches_change_no_sample_whatever_the_model_is(changed, alone):
+    """Nor are unused ids drawn."""
+    assert alone.tokens.max() > 80
     assert has_kernel(model_and_parameters(**changed)[0].config) == ("head_dim" in changed)
-    alone = run((), faults=False, **changed)
-    assert max(branches_by_step(alone)) > 2
-    assert_same(run((1, ROWS), faults=False, **changed), alone)
+    options = {"faults": False, "size": 80, **changed}
+    rows, found = run((), **options), run((1, ROWS), **options)
+    assert max(branches_by_step(rows)) > 2
+    assert_same(found, rows)
+    assert found.tokens.max() < 80
 
 
-@pytest.mark.parametrize("free", [True, pytest.param(False, marks=LONG)])
-def test_under_the_quote_constraint(free):
+@pytest.mark.parametrize(
+    ("free", "changed"),
+    [(True, {"head_dim": LANES, "num_kv_heads": 1}), pytest.param(False, {}, marks=LONG)],
+)
+def test_under_the_quote_constraint(free, changed):
     """Whether all logits are computed, or only those of the tokens and rows that need them."""
-    options = {"quotes": quote_tables(60), "max_tokens": 60, "temperature": 3.0, "free": free}
+    counts = [4, 3]
+    options = {"quotes": quote_tables(2, 60), "max_tokens": 60, "temperature": 3.0, "free": free}
+    options |= {"counts": counts, **changed}
     alone, found = run((), **options), run((2, ROWS), **options)
-    assert max(branches_by_step(alone)) > 2
+    assert max(branches_by_step(alone, counts)) > 2
     assert_same(found, alone)
     assert not np.any(found.faults)
-    assert found.passes < longest(alone) - 4  # some drafts were drawn
-
-
-def test_unused_ids_are_not_drawn(alone):
-    assert alone.tokens.max() > 80
-    found = run((ROWS,), size=80, faults=False)
-    assert found.tokens.max() < 80
-    assert_same(found, run((), size=80, faults=False))
+    assert found.passes < longest(alone) - 10  # drafts of both prompts were drawn
 
 
 def test_the_likeliest_tokens_need_one_branch():
-    found = run((1, ROWS), temperature=0.0, faults=False)
+    found = run((1, ROWS), temperature=0.0, faults=False, num_layers=1, scan_layers=False)
     assert max(branches_by_step(found)) == 1
     assert found.passes == longest(found) - 1
 
@@ -156,17 +188,30 @@ def test_usual_sizes(samples, with_drafts, without):
     assert branches.usual_sizes(samples, False) == without
 
 
-def test_one_prompt_on_a_cpu_has_branches():
-    """By default; told by the pass after the last token, which branches do without."""
+class PlannedError(Exception):
+    """What a program is to be compiled for is known."""
+
+
+def test_one_prompt_on_a_cpu_has_branches(monkeypatch):
+    """By default, and if each of its samples has a row."""
+
+    def stop(plan, *_):
+        raise PlannedError(plan.branches)
+
+    monkeypatch.setattr(kept_programs, "ready", stop)
     model, params = model_and_parameters()
-    draw = functools.partial(
-        sample, model, params, settings=SamplingSettings(24), samples_per_prompt=ROWS,
-        key=jax.random.key(1), eos_id=BYTES.eos_id, pad_id=BYTES.pad_id,
-    )  # fmt: skip
-    assert draw(PROMPTS[:1]).passes == draw(PROMPTS[:1], branches=()).passes - 1
-    assert draw(PROMPTS[:2]).passes == draw(PROMPTS[:2], branches=()).passes
-    fewer = draw(PROMPTS[:1], rows_per_prompt=ROWS - 1)  # so the last sample waits for a row
-    assert fewer.passes > draw(PROMPTS[:1], branches=()).passes + 1
+    for prompts, options, planned in (
+        (1, {}, (4, 8)),
+        (1, {"branches": ()}, ()),
+        (1, {"rows_per_prompt": ROWS - 1}, ()),
+        (2, {}, ()),
+    ):
+        with pytest.raises(PlannedError) as stopped:
+            sample(
+                model, params, PROMPTS[:prompts], jax.random.key(1), SamplingSettings(24),
+                samples_per_prompt=ROWS, eos_id=BYTES.eos_id, pad_id=BYTES.pad_id, **options,
+            )  # fmt: skip
+        assert stopped.value.args == (planned,)
 
 
 def test_several_devices_have_none():
@@ -201,39 +246,6 @@ def test_branches_that_would_never_do_are_refused(rows, sizes, told):
             None,
             None,
         )
-
-
-class Telling(Transformer):
-    """Tells how many tokens of each prompt every pass reads."""
-
-    def decode(self, params, tokens, *others, **more):
-        jax.debug.callback(lambda: READ.append(tokens.shape[1]))
-        return super().decode(params, tokens, *others, **more)
-
-
-READ: list[int] = []
-
-
-def test_each_pass_is_the_smallest_with_room_for_all_branches(alone):
-    model, params = model_and_parameters()
-    READ.clear()
-    options = {"eos_id": BYTES.eos_id, "pad_id": BYTES.pad_id, "vocabulary_size": BYTES.size}
-    found = sample(
-        Telling(model.config),
-        params,
-        PROMPTS,
-        jax.random.split(jax.random.key(1), len(PROMPTS)),
-        SamplingSettings(24),
-        other_eos_ids=range(10, 20),
-        samples_per_prompt=COUNTS,
-        branches=(1, 6, ROWS),
-        **options,
-    )
-    jax.effects_barrier()
-    assert_same(found, alone._replace(faults=None))
-    wanted = [min(s for s in (1, 6, ROWS) if s >= n) for n in branches_by_step(alone)]
-    assert sorted(READ) == sorted(wanted)
-    assert len({*wanted}) > 1
 
 
 SLOTS, TOKENS, PLACES, SAMPLES = 2, 5, 6, 5
@@ -289,7 +301,6 @@ rows_drawn = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=rows_drawn, data=st.data())
 def test_rows_on_one_branch_are_those_that_draw_alike(rows, data):
     """By definition; token 2 ends a sample."""

@@ -49,7 +49,9 @@ def parameters():
 def run(
     settings=DRAWN, prompts=PROMPTS, key=1, *, model=MODEL, params=None, samples=MANY, **options
 ):
-    key = jax.random.key(key) if isinstance(key, int) else key
+    # A key for each prompt; `constrained`, below, has one for all.
+    if isinstance(key, int):
+        key = jax.random.split(jax.random.key(key), len(PROMPTS))[: len(prompts)]
     # As on accelerators; test_branches.py is about what a CPU does by default.
     options |= {"eos_id": 1, "pad_id": 0, "samples_per_prompt": samples, "branches": ()}
     return sample(model, params or parameters(), prompts, key, settings, **options)
@@ -60,42 +62,48 @@ def drawn():
     return run()
 
 
-@jax.jit
-def forward(params, tokens):
+@functools.partial(jax.jit, static_argnums=0)
+def forward(model, params, tokens):
     places = jnp.arange(tokens.shape[1])[None]
-    hidden, _ = MODEL.apply(params, tokens, places, jnp.ones_like(tokens))
-    return MODEL.logits(params, hidden)
+    hidden, _ = model.apply(params, tokens, places, jnp.ones_like(tokens))
+    return model.logits(params, hidden)
 
 
-def next_logits(tokens):
+def next_logits(tokens, model=MODEL, params=None):
     """Of each token of a text, one program for all lengths: what comes after changes nothing."""
-    padded = np.zeros((1, 24), np.int32)
+    padded = np.zeros((1, 30), np.int32)
     padded[0, : len(tokens)] = tokens
-    return np.asarray(forward(parameters(), padded)[0, : len(tokens)])
+    return np.asarray(forward(model, params or parameters(), padded)[0, : len(tokens)])
 
 
-def test_greedy_takes_the_likeliest_token_and_stops_at_the_end():
-    samples = run(SamplingSettings(max_tokens=12, temperature=0), samples=1)
-    for prompt, tokens, length in zip(PROMPTS, samples.tokens, samples.lengths, strict=True):
+def changed(**fields):
+    return Transformer(dataclasses.replace(CONFIG, **fields))
+
+
+# A prompt and its answer take all 30 positions; a bucket would be 64.
+SHORT = changed(position="learned", max_positions=30, num_layers=1)
+FILLING = [[3] * 18, [4], PROMPTS[2], [2, 3]]
+
+
+@pytest.fixture(scope="module")
+def short_parameters():
+    return drawn_parameters(SHORT)
+
+
+@pytest.fixture(scope="module")
+def greedy(short_parameters):
+    settings = SamplingSettings(max_tokens=12, temperature=0)
+    return run(settings, FILLING, model=SHORT, params=short_parameters, samples=1)
+
+
+def test_greedy_takes_the_likeliest_token_and_stops_at_the_end(greedy, short_parameters):
+    for prompt, tokens, length in zip(FILLING, greedy.tokens, greedy.lengths, strict=True):
         text = list(prompt)
         for token in tokens[:length]:
-            assert token == next_logits(text)[-1].argmax()
+            assert token == next_logits(text, SHORT, short_parameters)[-1].argmax()
             text.append(int(token))
         assert length == 12 or text[-1] == 1
         assert np.all(tokens[length:] == 0)
-
-
-def test_a_sample_stops_at_any_of_the_ends(drawn):
-    """And its row goes on with the next one, that of its own number."""
-    others = drawn.tokens[0, 3], drawn.tokens[MANY + 1, 2]
-    assert 1 not in others  # the one end that the samples had
-    cut = run(other_eos_ids=[int(end) for end in others], rows_per_prompt=1)
-    for row, (tokens, length) in enumerate(zip(drawn.tokens, drawn.lengths, strict=True)):
-        kept = tokens[:length]
-        (ends,) = np.nonzero(np.isin(kept, others))
-        expected = kept[: ends[0] + 1] if len(ends) else kept
-        np.testing.assert_array_equal(cut.tokens[row, : cut.lengths[row]], expected)
-    assert cut.lengths.sum() < drawn.lengths.sum()
 
 
 def test_log_probs_are_the_model_s_own(drawn):
@@ -120,22 +128,28 @@ def test_a_row_s_draws_do_not_depend_on_the_rows_beside_it(drawn):
     assert np.array_equal(run(prompts=other).tokens[:MANY], drawn.tokens[:MANY])
 
 
+drawn_by = jax.jit(draw, static_argnums=2)
+
+
 def test_draws_follow_the_distribution():
-    logits = jnp.log(jnp.array([0.5, 0.0, 0.2, 0.3])) * 2
+    logits = np.array([np.log(0.5), -np.inf, np.log(0.2), np.log(0.3)], np.float32) * 2
     count = 20_000
-    uniforms = (jnp.arange(count) + 0.5) / count
-    tokens = draw(
-        jnp.broadcast_to(logits, (count, 4)), uniforms, SamplingSettings(temperature=2.0)
+    uniforms = (np.arange(count, dtype=np.float32) + 0.5) / count
+    tokens = drawn_by(
+        np.broadcast_to(logits, (count, 4)), uniforms, SamplingSettings(temperature=2.0)
     ).token
     frequencies = np.bincount(np.asarray(tokens), minlength=4) / count
     np.testing.assert_allclose(frequencies, [0.5, 0, 0.2, 0.3], atol=1e-3)
 
 
 def test_top_p_keeps_the_smallest_sufficient_set():
-    logits = jnp.log(jnp.array([0.1, 0.45, 0.15, 0.3]))
-    uniforms = jnp.linspace(0, 1, 1000, endpoint=False)
-    rows = jnp.broadcast_to(logits, (1000, 4))
-    kept = lambda p: set(np.asarray(draw(rows, uniforms, SamplingSettings(top_p=p)).token).tolist())  # noqa: E731
+    logits = np.log(np.array([0.1, 0.45, 0.15, 0.3], np.float32))
+    uniforms = np.linspace(0, 1, 1000, endpoint=False, dtype=np.float32)
+    rows = np.broadcast_to(logits, (1000, 4))
+
+    def kept(p):
+        return {*np.asarray(drawn_by(rows, uniforms, SamplingSettings(top_p=p)).token).tolist()}
+
     assert kept(0.4) == {1}
     assert kept(0.7) == {1, 3}
     assert kept(0.89) == {1, 2, 3}
@@ -143,10 +157,13 @@ def test_top_p_keeps_the_smallest_sufficient_set():
 
 
 def test_top_k_keeps_the_likeliest_and_their_equals():
-    logits = jnp.log(jnp.array([0.1, 0.3, 0.15, 0.3, 0.15]))
-    uniforms = jnp.linspace(0, 1, 1000, endpoint=False)
-    rows = jnp.broadcast_to(logits, (1000, 5))
-    kept = lambda k: set(np.asarray(draw(rows, uniforms, SamplingSettings(top_k=k)).token).tolist())  # noqa: E731
+    logits = np.log(np.array([0.1, 0.3, 0.15, 0.3, 0.15], np.float32))
+    uniforms = np.linspace(0, 1, 1000, endpoint=False, dtype=np.float32)
+    rows = np.broadcast_to(logits, (1000, 5))
+
+    def kept(k):
+        return {*np.asarray(drawn_by(rows, uniforms, SamplingSettings(top_k=k)).token).tolist()}
+
     assert kept(1) == kept(2) == {1, 3}
     assert kept(3) == kept(4) == {1, 2, 3, 4}
     assert kept(9) == {0, 1, 2, 3, 4}
@@ -170,9 +187,7 @@ def test_what_is_masked_is_never_drawn():
     # Rounding is in the way at the ends above all.
     ends = np.array([0, np.finfo(np.float32).tiny, np.nextafter(np.float32(1), 0)], np.float32)
     uniforms = np.where(rng.random(rows) < 0.5, rng.choice(ends, rows), rng.random(rows))
-    made = jax.jit(functools.partial(draw, settings=SamplingSettings()))(
-        logits, uniforms.astype(np.float32)
-    )
+    made = drawn_by(logits, uniforms.astype(np.float32), SamplingSettings())
     tokens = np.asarray(made.token)
     assert np.all(legal[np.arange(rows), tokens])
     expected = log_softmax(logits)[np.arange(rows), tokens]
@@ -200,10 +215,6 @@ def assert_close(found, wanted, rows=slice(None), atol=1e-5):
     np.testing.assert_allclose(found.log_probs, wanted.log_probs[rows], atol=atol)
 
 
-def changed(**fields):
-    return Transformer(dataclasses.replace(CONFIG, **fields))
-
-
 COUNTS = MANY, 0, 3, 1
 OF_COUNTS = [MANY * prompt + row for prompt in range(4) for row in range(COUNTS[prompt])]
 
@@ -212,11 +223,25 @@ def test_prompts_may_have_different_numbers_of_samples(drawn):
     assert_close(run(samples=COUNTS), drawn, OF_COUNTS)
 
 
-def test_rows_that_have_ended_go_on_with_their_prompt_s_next_sample(drawn):
-    """Here layers are not scanned, and above they are."""
-    assert len(set(drawn.lengths.tolist())) > 2
-    model = changed(scan_layers=False)
-    assert_close(run(model=model, samples=COUNTS, rows_per_prompt=3), drawn, OF_COUNTS)
+def test_a_sample_stops_at_any_of_the_ends(drawn):
+    """And its row goes on with its prompt's next sample. Layers are not scanned; above they are."""
+    others = drawn.tokens[0, 3], drawn.tokens[MANY + 1, 2]
+    assert 1 not in others  # the one end that the samples had
+    model, ends = changed(scan_layers=False), [int(end) for end in others]
+    cut = run(model=model, other_eos_ids=ends, rows_per_prompt=3)
+    for row, (tokens, length) in enumerate(zip(drawn.tokens, drawn.lengths, strict=True)):
+        kept = tokens[:length]
+        (ended,) = np.nonzero(np.isin(kept, others))
+        expected = kept[: ended[0] + 1] if len(ended) else kept
+        np.testing.assert_array_equal(cut.tokens[row, : cut.lengths[row]], expected)
+        there = slice(cut.lengths[row])
+        np.testing.assert_allclose(
+            cut.log_probs[row, there], drawn.log_probs[row, there], atol=1e-5
+        )
+    assert cut.lengths.sum() < drawn.lengths.sum()
+    assert len(set(cut.lengths.tolist())) > 2
+    found = run(model=model, other_eos_ids=ends, rows_per_prompt=3, samples=COUNTS)
+    assert_close(found, cut, OF_COUNTS)
 
 
 @pytest.fixture
@@ -243,13 +268,12 @@ def test_numbers_of_samples_that_make_no_sense_are_refused(counts, named):
         run(samples=counts)
 
 
-def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch():
-    keys = jax.vmap(jax.random.key)(jnp.arange(4))
-    first = run(key=keys)
+def test_a_prompt_s_own_key_makes_its_samples_the_same_in_any_batch(drawn):
+    keys = jax.random.split(jax.random.key(1), 4)
     turned = run(prompts=PROMPTS[::-1], key=keys[::-1])
     for prompt in range(4):
         theirs = turned.tokens[MANY * (3 - prompt) :][:MANY]
-        assert np.array_equal(first.tokens[MANY * prompt :][:MANY], theirs)
+        assert np.array_equal(drawn.tokens[MANY * prompt :][:MANY], theirs)
 
 
 def sample_on_eight(model, **options):
@@ -271,20 +295,15 @@ def test_eight_devices_share_the_prompts_where_there_are_enough(drawn, growing):
     assert_close(sample_on_eight(MODEL, samples=1), drawn, slice(None, None, MANY))
 
 
-def test_padding_takes_no_position_that_the_model_lacks():
-    """A prompt and its answer take all 30 positions; a bucket would be 64."""
-    model = changed(position="learned", max_positions=30, num_layers=1)
-    params = drawn_parameters(model)
-    prompts = [[3] * 18, [4]]
-    made = run(prompts=prompts, model=model, params=params, samples=1)
-    texts = [[row.tolist()] for row in made.tokens]
-    found = score(model, params, prompts, texts, pad_id=0)
-    for row, length in enumerate(made.lengths):
+def test_padding_takes_no_position_that_the_model_lacks(greedy, short_parameters):
+    texts = [[row.tolist()] for row in greedy.tokens]
+    found = score(SHORT, short_parameters, FILLING, texts, pad_id=0)
+    for row, length in enumerate(greedy.lengths):
         np.testing.assert_allclose(
-            found.log_probs[row, :length], made.log_probs[row, :length], atol=1e-5
+            found.log_probs[row, :length], greedy.log_probs[row, :length], atol=1e-5
         )
     with pytest.raises(ValueError, match="rows have 31 tokens"):
-        run(prompts=[[3] * 19], model=model, params=params, samples=1)
+        run(prompts=[[3] * 19], model=SHORT, params=short_parameters, samples=1)
 
 
 def test_one_program_serves_prompts_of_a_bucket(drawn):
@@ -358,14 +377,14 @@ def constrained(settings, key=1, pages=PAGES, params=None, **options):
 
 
 QUOTED = SamplingSettings(max_tokens=40)
-QUOTES = 16  # of each prompt
+QUOTES = 6  # of each prompt
 
 
-def quote_many(key=1, pages=PAGES):
+def quote_many(key=1, pages=PAGES, **options):
     """Constrained and tracked at once, with rows that are refilled: one program for most tests."""
     return constrained(
         QUOTED, key, pages, fault_tables=fault_tables(pages), samples_per_prompt=QUOTES,
-        rows_per_prompt=6,
+        rows_per_prompt=2, **options,
     )  # fmt: skip
 
 
@@ -380,11 +399,14 @@ def assert_legal(samples, of_each):
         assert is_legal(HOSTILE.decode(tokens[:length]), PAGES[row // of_each])
 
 
-GREEDY = SamplingSettings(max_tokens=25, temperature=0)
-
-
+# Of these settings it is told below what they draw of the allowed tokens, whatever the logits.
+@LONG
 @pytest.mark.parametrize(
-    "settings", [GREEDY, SamplingSettings(max_tokens=40, temperature=2.0, top_p=0.5)]
+    "settings",
+    [
+        SamplingSettings(max_tokens=25, temperature=0),
+        SamplingSettings(max_tokens=40, temperature=2.0, top_p=0.5),
+    ],
 )
 def test_constrained_samples_are_legal_and_end(settings):
     for key in range(4):
@@ -394,13 +416,13 @@ def test_constrained_samples_are_legal_and_end(settings):
 def test_constrained_samples_of_a_damaged_model_are_an_error():
     damaged = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), quoting_parameters())
     with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
-        constrained(GREEDY, params=damaged)
+        quote_many(params=damaged)
 
 
 def test_tables_for_longer_samples_are_refused():
-    pages = [*PAGES[:3], [Document("e", "zyxwvutsrqponmlkjihg", "the fourth is here")]]
-    with pytest.raises(ValueError, match=r"max_tokens = 25: .* of prompt 3 has \d\d tokens"):
-        constrained(GREEDY, quotes=tables(pages))
+    pages = [*PAGES[:3], [Document("e", "zyxwvutsrqponmlkjihg" * 2, "the fourth is here")]]
+    with pytest.raises(ValueError, match=r"max_tokens = 40: .* of prompt 3 has \d\d tokens"):
+        quote_many(quotes=tables(pages, 80))
 
 
 @pytest.mark.parametrize(
@@ -441,7 +463,9 @@ def test_what_is_masked_is_never_drawn_whatever_the_logits(settings):
 
 
 def test_many_constrained_samples_are_legal_however_many_rows_are_wide(quoted):
-    assert_legal(quoted, QUOTES)
+    for samples in (quoted, quote_many(2), quote_many(3)):
+        assert_legal(samples, QUOTES)
+        assert_told(samples, QUOTES)
     only = dataclasses.replace(QUOTED, free_log_probs=False)
     alone = constrained(only, samples_per_prompt=QUOTES)
     assert np.array_equal(alone.tokens, quoted.tokens)
@@ -472,6 +496,7 @@ def assert_told(samples, of_each):
         assert faults_of(int(samples.faults[row])) == evidence.faults(text, PAGES[row // of_each])
 
 
+@LONG  # those of tests/decoding/test_waiting_prompts.py are told as well
 def test_faults_of_free_samples_are_told():
     """Free samples are mostly malformed; refilled rows begin anew."""
     samples = sample(

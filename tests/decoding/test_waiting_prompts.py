@@ -6,7 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from gophercite import evidence
 from gophercite.decoding.fault_tracking import FaultTracker
+from gophercite.decoding.response_automaton import faults_of
 from gophercite.decoding.sampler import Samples, sample
 from gophercite.decoding.sampling_settings import SamplingSettings
 from gophercite.models.kernel_attention import has_kernel
@@ -22,25 +24,33 @@ PAGES = pages(len(PROMPTS))
 model_and_parameters = functools.partial(byte_models.model_and_parameters, 2)
 
 
-def run(model, params, max_tokens=24, **options) -> Samples:
+ALL = len(PROMPTS)
+
+
+def run(model, params, max_tokens=24, prompts=ALL, **options) -> Samples:
     settings = SamplingSettings(max_tokens=max_tokens, temperature=1.5)
     ends = {"eos_id": BYTES.eos_id, "pad_id": BYTES.pad_id, "vocabulary_size": BYTES.size}
     if "quotes" not in options:
         ends["other_eos_ids"] = range(10, 34)  # one token alone would hardly be drawn
-    keys = jax.random.split(jax.random.key(1), len(PROMPTS))
-    return sample(model, params, PROMPTS, keys, settings, **ends, **options)
+    keys = jax.random.split(jax.random.key(1), prompts)
+    return sample(model, params, PROMPTS[:prompts], keys, settings, **ends, **options)
 
 
 COUNTS = [3, 1, 0, 2, 3, 3, 0, 1, 2, 3, 0]
 
 
-def fault_tables():
+def fault_tables(prompts=ALL):
     tracker = FaultTracker(BYTES)
-    return tracker.tables([tracker.graph(pages) for pages in PAGES])
+    return tracker.tables([tracker.graph(pages) for pages in PAGES[:prompts]])
+
+
+# Learned positions tell a token's place from any other, and not only how far two are apart; a head
+# of this size has the kernel.
+FREE = {"position": "learned", "max_positions": 200, "head_dim": 16}
 
 
 def run_free(params=None, prompts_in_flight=None) -> Samples:
-    model, usual = model_and_parameters(scan_layers=False)
+    model, usual = model_and_parameters(scan_layers=False, **FREE)
     return run(
         model,
         usual if params is None else params,
@@ -53,6 +63,8 @@ def run_free(params=None, prompts_in_flight=None) -> Samples:
 
 @pytest.fixture(scope="module")
 def at_once() -> Samples:
+    model, _ = model_and_parameters(scan_layers=False, **FREE)
+    assert has_kernel(model.config)
     return run_free()
 
 
@@ -68,9 +80,15 @@ def test_prompts_that_wait_have_the_samples_that_they_have_at_once(at_once, wait
 
 
 def test_free_samples_are_tracked_as_their_prompts(at_once, waited):
-    """Faults differ from page to page, as most samples quote nothing that is on any."""
+    """Free samples are mostly malformed."""
     assert np.any(at_once.faults)
     np.testing.assert_array_equal(waited.faults, at_once.faults)
+    owners = np.repeat(np.arange(len(PROMPTS)), COUNTS)
+    for row, length, bits, owner in zip(
+        waited.tokens, waited.lengths, waited.faults, owners, strict=True
+    ):
+        told = evidence.faults(BYTES.decode(row[:length]), PAGES[owner])
+        assert faults_of(int(bits)) == told
 
 
 def test_slots_are_taken_as_they_become_free(at_once, waited):
@@ -89,7 +107,7 @@ def test_slots_are_taken_as_they_become_free(at_once, waited):
 
 def test_prompts_that_wait_for_one_row_have_the_same_samples(at_once):
     """And so they have where layers are scanned."""
-    model, params = model_and_parameters()
+    model, params = model_and_parameters(**FREE)
     found = run(
         model, params, max_tokens=48, samples_per_prompt=COUNTS, prompts_in_flight=1,
         rows_per_prompt=1,
@@ -104,17 +122,8 @@ def test_prompts_that_wait_for_one_row_have_the_same_samples(at_once):
         pytest.param(
             {"position": "t5", "distance_buckets": 8, "max_distance": 20}, 3, 2, marks=LONG
         ),
-        (
-            {
-                "num_layers": 1,
-                "scan_layers": False,
-                "position": "learned",
-                "max_positions": 200,
-                "head_dim": 16,
-            },
-            10,
-            None,
-        ),
+        # All but the number of slots is that of `run_free`.
+        pytest.param({"num_layers": 1, "scan_layers": False, **FREE}, 10, None, marks=LONG),
     ],
 )
 def test_waiting_changes_no_sample_whatever_positions_are(changed, slots, rows):
@@ -128,13 +137,19 @@ def test_waiting_changes_no_sample_whatever_positions_are(changed, slots, rows):
     assert_same(found, wanted)
 
 
+QUOTING, LONGEST = 5, 60  # prompts, tokens
+
+
 def run_quoting(params=None, head_dim=16, scan_layers=True, **options) -> Samples:
     model, usual = model_and_parameters(head_dim=head_dim, scan_layers=scan_layers)
     constraint = QuoteConstraint(BYTES, QuoteSettings(minimum_quote=10, maximum_claim=6))
     options |= {
-        "quotes": constraint.tables([constraint.graph(pages) for pages in PAGES], 80),
-        "fault_tables": fault_tables(),
-        "max_tokens": 80,
+        "quotes": constraint.tables(
+            [constraint.graph(pages) for pages in PAGES[:QUOTING]], LONGEST
+        ),
+        "fault_tables": fault_tables(QUOTING),
+        "max_tokens": LONGEST,
+        "prompts": QUOTING,
         "samples_per_prompt": 3,
     }
     return run(model, usual if params is None else params, **options)
@@ -166,7 +181,7 @@ def test_prompts_that_waited_are_quoted_without_a_kernel(scan_layers):
 # Without quotes, layers that are not scanned are cut as well.
 @pytest.mark.parametrize("quoting", [pytest.param(False, marks=LONG), True])
 def test_prompts_wait_on_eight_devices_too(quoted_at_once, at_once, quoting):
-    options = {"head_dim": 16} if quoting else {"scan_layers": False}
+    options = {"head_dim": 16} if quoting else {"scan_layers": False, **FREE}
     model, params = model_and_parameters(**options)
     partitioner = Partitioner(make_mesh(data=2, fsdp=2, model=2))
     placed = jax.device_put(params, partitioner.shardings(model.logical_axes(), params))

@@ -31,6 +31,10 @@ CHARACTERS = " %<>()[]Tab."
 # The others are never looked at: they spell what no answer here has outside of its claim.
 TOKENS = [0, *(1 + ord(character) for character in CHARACTERS), *range(257, VOCABULARY.size)]
 SPELLED = {id: VOCABULARY.token_bytes(id).decode() for id in TOKENS if id}
+BEGINNING = {  # by their first character
+    first: [(id, piece) for id, piece in SPELLED.items() if piece[0] == first]
+    for first in CHARACTERS
+}
 LONGEST_CLAIM = 4  # characters: no longer one fits into the tokens below
 ROWS = 512
 
@@ -74,9 +78,11 @@ def sampled(constraint, graph, max_tokens):
 def legal(documents, rules, boundaries):
     """Every way to spell every legal answer in so many tokens."""
     pages = [shown(document, boundaries) for document in documents]
+    # Of those that are too long, claims of one character too many.
+    longest = min(LONGEST_CLAIM, (rules.maximum_claim or LONGEST_CLAIM) + 1)
     claims = [
         "".join(characters)
-        for length in range(1, LONGEST_CLAIM + 1)
+        for length in range(1, longest + 1)
         for characters in itertools.product(CHARACTERS, repeat=length)
     ]
     quotes = {
@@ -109,7 +115,7 @@ def spellings(text, most):
         return ()
     return tuple(
         (id, *rest)
-        for id, piece in SPELLED.items()
+        for id, piece in BEGINNING[text[0]]
         if text.startswith(piece)
         for rest in spellings(text[len(piece) :], most - 1)
     )
@@ -120,7 +126,8 @@ def fewest(text):
     """Fewest tokens that spell a text."""
     if not text:
         return 0
-    rest = (text[len(piece) :] for piece in SPELLED.values() if text.startswith(piece))
+    pieces = (piece for _, piece in BEGINNING[text[0]])
+    rest = (text[len(piece) :] for piece in pieces if text.startswith(piece))
     return 1 + min(map(fewest, rest))
 
 
@@ -185,22 +192,28 @@ def holds(quote, claim):
     return any({i, i + len(claim)} <= bounds for i in places)
 
 
+CITED = [Document("a", "T", "ab a ab. Tab] a b."), Document("b", "Ta", "b ]ab a. Ta ba a")]
+CITED_RULES = answer_judge.Rules(max_tokens=9, minimum_quote=2, maximum_claim=2)
+
+
+@functools.cache
+def legal_evidence(boundaries):
+    """For whatever claim."""
+    return [(each, VOCABULARY.decode(each)) for each in legal(CITED, CITED_RULES, boundaries)]
+
+
 @pytest.mark.parametrize("boundaries", ["words", "sentences"])
 @pytest.mark.parametrize("claim", ["a", "ab", "b", "Ta"])
 def test_evidence_for_a_claim_is_all_legal_evidence_that_holds_it(boundaries, claim):
     """Also where a token holds the claim's end and more: then the evidence begins before it."""
-    documents = [
-        Document("a", "T", "ab a ab. Tab] a b."),
-        Document("b", "Ta", "b ]ab a. Ta ba a"),
-    ]
-    rules = answer_judge.Rules(max_tokens=9, minimum_quote=2, maximum_claim=2)
+    documents, rules = CITED, CITED_RULES
     limits = {"minimum_quote": 2, "maximum_claim": 2}
     constraint = QuoteConstraint(VOCABULARY, QuoteSettings(boundaries=boundaries, **limits))
     given = f" %<{claim}>%("
     answers = {
         answer: evidence.parse(text)[0].quote
-        for answer in legal(documents, rules, boundaries)
-        if (text := VOCABULARY.decode(answer)).startswith(given)
+        for answer, text in legal_evidence(boundaries)
+        if text.startswith(given)
     }
     rows = np.array([np.resize([*answer, *[0] * 9], 9) for answer in answers])
     samples = Samples(rows, np.array(list(map(len, answers))), None, None, None, 0)

@@ -142,15 +142,18 @@ def could_hold(sample, sources):
     return any(plainly_holds(page.text, triple.claim) for page in sources)
 
 
-ALONE = [[0], [1]] * 6  # as many questions, each with one sample
+# Samples of eight prompts, for one program: those of as many questions, and of half as many.
+ALONE = [[0], [1]] * 4
+SEVERAL = [[0, 1]] * 4
 
 
 def test_claims_stay_and_a_single_quote_that_lacks_its_claim_is_drawn_again():
-    before = [one for (one,) in drawn(False, ALONE, 1)]
-    after = [one for (one,) in drawn(True, ALONE, 1)]
+    seeds = range(2)
+    before = [one for seed in seeds for (one,) in drawn(False, ALONE, 1, seed)]
+    after = [one for seed in seeds for (one,) in drawn(True, ALONE, 1, seed)]
     rules = answer_judge.Rules(48, 2, None, 1, 1)
     again = 0
-    for (number,), one, other in zip(ALONE, before, after, strict=True):
+    for (number,), one, other in zip(ALONE * len(seeds), before, after, strict=True):
         (first,), (second,) = evidence.parse(one.text), evidence.parse(other.text)
         assert first.claim == second.claim
         judged = [shown(page, "words") for page in SOURCES[number]]
@@ -165,7 +168,7 @@ def test_claims_stay_and_a_single_quote_that_lacks_its_claim_is_drawn_again():
     assert again >= 3
     # Log-probabilities are those of the whole answer, as if it had been given.
     texts = [[each.tokens] for each in after]
-    prompts = [PROMPTS[number] for (number,) in ALONE]
+    prompts = [PROMPTS[number] for (number,) in ALONE * len(seeds)]
     scored = score(model().transformer, model().params, prompts, texts, pad_id=VOCABULARY.pad_id)
     for row, each in zip(scored.log_probs, after, strict=True):
         assert each.log_prob == pytest.approx(float(np.sum(row)), abs=1e-3)
@@ -173,10 +176,9 @@ def test_claims_stay_and_a_single_quote_that_lacks_its_claim_is_drawn_again():
 
 def test_of_several_samples_those_that_lack_their_claims_are_marked():
     """They are drawn again only where no other sample of the question is without the mark."""
-    questions = [[0, 1]] * 8
     marked = redrawn = 0
-    for seed in range(3):
-        before, after = drawn(False, questions, 2, seed), drawn(True, questions, 2, seed)
+    for seed in range(6):
+        before, after = drawn(False, SEVERAL, 2, seed), drawn(True, SEVERAL, 2, seed)
         for one, other in zip(before, after, strict=True):
             lacks = [not holds(s) and could_hold(s, SOURCES[s.prompt]) for s in one]
             if all(lacks):
@@ -202,8 +204,8 @@ def test_the_second_pass_is_the_first_one_s_program():
 @pytest.mark.parametrize("per_question", [1, 2])
 def test_no_more_is_drawn_again_than_questions_need(per_question, caplog):
     """And the numbers need no program of their own."""
-    constraint, small, counts = QuoteConstraint(VOCABULARY, QUOTES), model(), [1] * 12
-    sources, prompts = SOURCES * 6, PROMPTS * 6
+    constraint, small, counts = QuoteConstraint(VOCABULARY, QUOTES), model(), [1] * 8
+    sources, prompts = SOURCES * 4, PROMPTS * 4
     tables = constraint.tables([constraint.graph(shown) for shown in sources], 48)
     passes = []
 
@@ -216,12 +218,12 @@ def test_no_more_is_drawn_again_than_questions_need(per_question, caplog):
         passes.append(made.tokens.tolist())
         return made
 
-    keys = jax.random.split(jax.random.key(3), 12)
+    keys = jax.random.split(jax.random.key(4), 8)
     with jax.log_compiles():
         made, lacks = claim_in_quote.sample_supported(
             draw,
             keys,
-            [0] * 12,
+            [0] * 8,
             tables,
             counts,
             VOCABULARY,
@@ -231,7 +233,7 @@ def test_no_more_is_drawn_again_than_questions_need(per_question, caplog):
     assert caplog.text.count("Compiling jit(decode)") <= 1
     first, again = passes
     changed = [old != new for old, new in zip(first, made.tokens.tolist(), strict=True)]
-    assert 0 < sum(changed) < 12
+    assert 0 < sum(changed) < 8
     assert [made.tokens.tolist()[row] for row in np.flatnonzero(changed)] == again
     # Whole questions are drawn again, and of the others not all samples are marked.
     by_question = np.reshape(changed, (-1, per_question))

@@ -14,7 +14,7 @@ from gophercite.evidence import OMISSION
 from gophercite.quoting.constraint import NoLegalAnswer, QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import advance, allowed, initial
-from tests.long_forms import IS_LONG
+from tests.long_forms import IS_LONG, LONG
 from tests.quoting.quote_worlds import (
     HOSTILE_PIECES,
     MISSING,
@@ -154,6 +154,16 @@ def endings(document, minimum, omissions):
     ]
 
 
+@functools.cache
+def cheapest_endings(vocabulary, document, minimum, omissions):
+    """The cheapest of each kind, after each of what may be missing before it."""
+    return [
+        min((extra + end for end in kind), key=functools.partial(spelled, vocabulary))
+        for kind in endings(document, minimum, omissions)
+        for extra in _EXTRAS
+    ]
+
+
 def fewest_tokens(vocabulary, before, document, minimum, omissions):
     """Tokens from some bytes of an answer to its end; None if no legal answer begins so.
 
@@ -161,12 +171,9 @@ def fewest_tokens(vocabulary, before, document, minimum, omissions):
     every run after an omission.
     """
     opening = b" %<"[len(before) :]
-    tails = set()
+    cheapest = cheapest_endings(vocabulary, document, minimum, omissions)
+    tails = {opening + end for end in cheapest}
     for kind in endings(document, minimum, omissions):
-        tails |= {
-            opening + min((extra + end for end in kind), key=lambda end: spelled(vocabulary, end))
-            for extra in _EXTRAS
-        }
         tails |= {
             end[cut:]
             for end in kind
@@ -193,7 +200,8 @@ mask_of, follow = jax.jit(allowed), jax.jit(advance)
     ("seed", "texts", "omissions"),
     [
         *((seed, ["the c]at", "é the ☃ x", "a  ]e]"], 0) for seed in range(3)),
-        *((seed, ["the c [..x", "e [...]the", "é the [x"], 1) for seed in range(4)),
+        *((seed, ["the c [..x", "e [...]the", "é the [x"], 1) for seed in range(3)),
+        pytest.param(3, ["the c [..x", "e [...]the", "é the [x"], 1, marks=LONG),
     ],
 )
 def test_the_mask_is_exactly_what_can_still_be_finished(seed, texts, omissions):

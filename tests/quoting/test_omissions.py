@@ -122,7 +122,7 @@ def test_an_answer_is_allowed_just_where_it_is_legal_however_it_is_spelled(kind,
     # Where many more tokens may follow, and where not one more may.
     freely, barely = (
         accepted(tables, owners, tokens, lengths, budgets).tolist()
-        for budgets in (jnp.full(lengths.shape, 1000), lengths)
+        for budgets in (jnp.full_like(lengths, 1000), lengths)
     )
     legal_ones = joined = 0
     for (owner, text, ids), *fine in zip(rows, freely, barely, strict=True):
