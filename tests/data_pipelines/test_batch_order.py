@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
 import json
 import threading
@@ -16,20 +17,75 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipelines import row_plan, tasks
-from data_pipelines.example_reader import reader_of
+from data_pipelines.example_reader import ExampleReader, ExampleSource, reader_of
 from data_pipelines.inputs import Input
 from data_pipelines.randomness import draws
 from data_pipelines.row_order import interleave
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from data_pipelines.sources import RecordSource
 from data_pipelines.task_rows import GROUP
-from tests.long_forms import IS_LONG
 
 LENGTH = 32
 
 
-class Numbers(RecordSource):
-    """Records that are their own number, and how often each was read."""
+class NumberReader(ExampleReader):
+    """Computes examples of numbers, and counts how often each was read."""
+
+    def __init__(self, count, examples_of, endless):
+        self.count, self.examples_of, self.endless = count, examples_of, endless
+        self.numbers = collections.Counter()
+
+    def read(self, wanted):
+        self.made += len(wanted)
+        self.numbers.update(number for number, _ in wanted)
+        return [
+            [
+                {"tokens": tokens, "weights": np.ones(len(tokens), np.float32)}
+                for tokens in self.examples_of(number, seed)
+            ]
+            for number, seed in wanted
+        ]
+
+    def texts(self, numbers):
+        return map(str, numbers)
+
+
+class Numbers(ExampleSource):
+    """Records that are their own number; their examples need no TensorFlow, which takes longer."""
+
+    def __init__(self, count, examples_of, endless=False):
+        super().__init__(splits=("train",), caching_permitted=False)
+        self.numbers = NumberReader(count, examples_of, endless)
+
+    def reader(self, split):
+        return self.numbers
+
+    def refuse_other_lengths(self, split, lengths):
+        pass
+
+    def count(self, split):
+        return self.numbers.count
+
+    def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None, **unused):
+        order = self.order(split, shuffle, seed, shard_info).tolist()
+        found = itertools.chain.from_iterable(self.numbers.read([(n, seed or 0) for n in order]))
+        spec = {"tokens": tf.int32, "weights": tf.float32}
+        return tf.data.Dataset.from_generator(
+            lambda: iter(found),
+            output_signature={name: tf.TensorSpec([None], kind) for name, kind in spec.items()},
+        )
+
+
+def examples_of(number, seed, varied, kept, pieces, size, first):
+    """Tokens that begin with their record's number; of some records none, or in pieces."""
+    number += first
+    draw = draws(seed if varied else 0, "length", str(number))
+    tokens = np.full(size or draw.randint(2, LENGTH // 2), number + 1, np.int32)
+    return [tokens] * (pieces if number % 10 < kept else 0)
+
+
+class Records(RecordSource):
+    """Numbers as records, for preprocessors, and how often each was read."""
 
     def __init__(self, count, endless=False):
         super().__init__(splits=("train",), caching_permitted=False)
@@ -48,12 +104,10 @@ class Numbers(RecordSource):
 
 
 def encode(dataset, varied, kept, pieces, size, first):
-    """Examples whose tokens begin with their record's number, some dropped, some in pieces."""
+    """The same as `examples_of`, by preprocessors."""
 
     def tokens_of(record, seed):
-        number = int(record) + first
-        draw = draws(int(seed) if varied else 0, "length", str(number))
-        return np.full(size or draw.randint(2, LENGTH // 2), number + 1, np.int32)
+        return examples_of(int(record), int(seed), varied, 10, 1, size, first)[0]
 
     def encoded(example):
         tokens = tf.numpy_function(tokens_of, [example["record"], example["seed"]], tf.int32)
@@ -65,12 +119,19 @@ def encode(dataset, varied, kept, pieces, size, first):
     return numbered.flat_map(lambda e: tf.data.Dataset.from_tensors(e).repeat(pieces))
 
 
-def register(name, count=40, *, varied=False, kept=10, pieces=1, endless=False, size=None, first=0):
-    source = Numbers(count, endless)
+SETTINGS = {"varied": False, "kept": 10, "pieces": 1, "size": None, "first": 0}
 
-    def step(dataset):
-        return encode(dataset, varied, kept, pieces, size, first)
 
+def register(name, count=40, *, endless=False, **settings):
+    source = Numbers(count, functools.partial(examples_of, **SETTINGS | settings), endless)
+    tasks.register(name, source, [], bundled_vocabulary())
+    return source
+
+
+def register_records(name, count=40, *, endless=False, **settings):
+    """A task with the same examples, which preprocessors make of records."""
+    source = Records(count, endless)
+    step = functools.partial(encode, **SETTINGS | settings)
     tasks.register(name, source, [step], bundled_vocabulary())
     return source
 
@@ -113,6 +174,17 @@ def seen(batches):
     return found
 
 
+@pytest.mark.parametrize("varied", [False, True])
+def test_preprocessed_records_have_the_batches_of_examples_made_otherwise(varied):
+    """So that what is shown here of the latter is true of tasks with preprocessors."""
+    settings = {"varied": varied, "kept": 7, "pieces": 3, "first": 2}
+    register_records("either", 30, **settings)
+    source = Input("either", "train", LENGTH, 4, seed=5)
+    found = take(source, 3, start=15)
+    register("either", 30, **settings)
+    assert_equal(take(source, 3, start=15), found)
+
+
 inputs = st.builds(
     Input,
     mixture_or_task_name=st.sampled_from(
@@ -127,7 +199,7 @@ inputs = st.builds(
 )
 
 
-@settings(max_examples=6 if IS_LONG else 4, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(source=inputs, start=st.integers(0, 40), hosts=st.sampled_from([2, 4]))
 def test_any_number_of_hosts_has_the_same_batches(kinds, source, start, hosts):
     whole = take(source, 2, start)
@@ -139,7 +211,7 @@ def test_any_number_of_hosts_has_the_same_batches(kinds, source, start, hosts):
     assert_equal(joined, whole)
 
 
-@settings(max_examples=6 if IS_LONG else 4, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(source=inputs, start=st.integers(0, 17), number=st.integers(1, 3))
 def test_a_run_that_goes_on_has_the_batches_of_one_that_was_not_stopped(
     kinds, source, start, number
@@ -208,20 +280,12 @@ def test_no_step_has_the_fullest_rows_of_all_groups(varied):
 def test_what_fills_up_rows_are_all_parts_of_records():
     parts = 3
 
-    def in_parts(dataset):
-        def tokens_of(record, seed, part):
-            size = draws(int(seed), "length", f"{int(record)}, {part}").choice([2, LENGTH // 2])
-            return np.full(size, parts * int(record) + part + 1, np.int32)
+    def in_parts(record, seed):
+        for part in range(parts):
+            size = draws(seed, "length", f"{record}, {part}").choice([2, LENGTH // 2])
+            yield np.full(size, parts * record + part + 1, np.int32)
 
-        def encoded(example, part):
-            inputs = [example["record"], example["seed"], part]
-            tokens = tf.ensure_shape(tf.numpy_function(tokens_of, inputs, tf.int32), [None])
-            return {**example, "tokens": tokens, "weights": tf.ones_like(tokens, tf.float32)}
-
-        numbers = tf.data.Dataset.range(parts)
-        return dataset.flat_map(lambda each: numbers.map(lambda part: encoded(each, part)))
-
-    tasks.register("parts", Numbers(40), [in_parts], bundled_vocabulary())
+    tasks.register("parts", Numbers(40, in_parts), [], bundled_vocabulary())
     found = seen(take(Input("parts", "train", LENGTH, 8, seed=1), 48))
     counts = [sum(n for each, n in found.items() if each % parts == part) for part in range(parts)]
     assert max(counts) < 1.08 * min(counts), counts
@@ -290,7 +354,7 @@ def test_rows_alone_of_an_endless_task_make_hardly_more_than_is_used(kept, most)
     source = register(name, 10**6, endless=True, kept=kept)
     take(Input(name, "train", LENGTH, 4, seed=0, pack=False), 10)
     assert 40 <= reader_of_task(name).made <= most
-    assert source.read.total() <= most
+    assert source.numbers.numbers.total() <= most
 
 
 def reader_of_task(name):

@@ -17,7 +17,7 @@ from data_pipelines.inputs import Input
 from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vocabulary
 from gophercite import records
 from gophercite.documents import Document
-from tests.data_pipelines.test_batch_order import LENGTH, Numbers, register
+from tests.data_pipelines.test_batch_order import LENGTH, Records, register_records
 from tests.data_pipelines.test_cached_examples import cached, files_in
 
 FEATURES = output_features(SeqioVocabulary(bundled_vocabulary()))
@@ -78,7 +78,7 @@ def test_a_lost_shard_in_the_middle_doubles_no_record(tmp_path):
     assert [each["tokens"][0] for (each,) in examples] == list(range(1, 26))
 
 
-class Some(Numbers):
+class Some(Records):
     """Records of which some vary, or give no example."""
 
     def __init__(self, count, varied=(), kept=None):
@@ -149,7 +149,7 @@ def test_documents_cut_to_another_length_are_refused(tmp_path):
 
 
 def test_examples_that_no_length_changes_are_read_at_any(tmp_path):
-    register("once", 20)
+    register_records("once", 20)
     cached("once", tmp_path)
     add_cached("once", tmp_path, bundled_vocabulary())
     batch = next(Input("once", "train", 2 * LENGTH, 2, seed=0).batches())
@@ -159,7 +159,7 @@ def test_examples_that_no_length_changes_are_read_at_any(tmp_path):
 @pytest.fixture(scope="module", params=["numbered", "unnumbered"])
 def whole(request, tmp_path_factory):
     """Forty examples of a task that is there to write them again."""
-    register("once", 40) if request.param == "numbered" else unnumbered(1, 41)
+    register_records("once", 40) if request.param == "numbered" else unnumbered(1, 41)
     folder = tmp_path_factory.mktemp("whole")
     cached("once", folder)
     return folder
@@ -192,7 +192,7 @@ def test_what_is_missing_or_damaged_is_written_again(whole, tmp_path, spoil):
 
 
 def test_a_damaged_index_past_the_last_shard_is_removed(tmp_path):
-    register("once", 40)
+    register_records("once", 40)
     cached("once", tmp_path)
     past = len(list((tmp_path / "train").glob("*.examples")))
     (tmp_path / "train" / f"{past:05d}.index.npz").write_bytes(b"")

@@ -22,11 +22,17 @@ from data_pipelines.sample_world.vocabulary import VOCABULARY_FOLDER, bundled_vo
 from data_pipelines.sample_world.world import World
 from gophercite import records
 from gophercite.vocabularies import load_vocabulary
-from tests.data_pipelines.test_batch_order import LENGTH, assert_equal, register, take
+from tests.data_pipelines.test_batch_order import (
+    LENGTH,
+    assert_equal,
+    register,
+    register_records,
+    take,
+)
 
 TOKENIZERS = pathlib.Path(__file__).parents[1] / "tokenizers"
 LENGTHS = {"tokens": LENGTH, "weights": LENGTH}
-SMALL = 1500  # bytes of a shard
+SMALL = 1000  # bytes of a shard
 
 
 def cached(name, folder, **changes):
@@ -41,7 +47,7 @@ def files_in(folder):
 
 @pytest.mark.parametrize(("kept", "pieces"), [(10, 1), (4, 1), (6, 3)])
 def test_the_batches_are_those_of_the_task(tmp_path, kept, pieces):
-    register("once", 50, kept=kept, pieces=pieces)
+    register_records("once", 50, kept=kept, pieces=pieces)
     source = Input("once", "train", LENGTH, 4, seed=3)
     wanted, whole = take(source, 12, 5), list(source.one_pass())
     assert cached("once", tmp_path) == 50 * kept * pieces // 10
@@ -77,9 +83,9 @@ class StopError(Exception):
 
 
 def test_an_interrupted_call_goes_on(tmp_path):
-    register("once", 40, kept=7)
+    register_records("once", 40, kept=7)
     cached("once", tmp_path / "whole")
-    source, said = register("once", 40, kept=7), []
+    source, said = register_records("once", 40, kept=7), []
 
     def say(line):
         said.append(line)
@@ -91,7 +97,7 @@ def test_an_interrupted_call_goes_on(tmp_path):
     with pytest.raises(CacheError, match="there are no cached examples"):
         add_cached("once", tmp_path / "parts", bundled_vocabulary())
     done = int(said[1].split()[1])
-    source = register("once", 40, kept=7)
+    source = register_records("once", 40, kept=7)
     assert cached("once", tmp_path / "parts", say=said.append) == 28
     assert said[2] == f"train: resuming after {done} records"
     # Each record is read for the key, for the size of a shard, and twice to compare two epochs.
@@ -103,21 +109,21 @@ def test_an_interrupted_call_goes_on(tmp_path):
 
 
 def test_examples_that_differ_from_epoch_to_epoch_are_refused(tmp_path):
-    register("once", 20, varied=True)
+    register_records("once", 20, varied=True)
     with pytest.raises(CacheError, match=r"'once' makes new random choices .* set --fix_draws"):
         cached("once", tmp_path)
     assert cached("once", tmp_path, fix_draws=True) == 20
-    register("once", 10**6, endless=True)
+    register_records("once", 10**6, endless=True)
     with pytest.raises(CacheError, match="without end"):
         cached("once", tmp_path / "endless")
 
 
 def test_a_folder_has_one_task(tmp_path):
-    register("once", 20)
+    register_records("once", 20)
     cached("once", tmp_path)
     longer = dict.fromkeys(LENGTHS, 2 * LENGTH)
     for count, lengths in ((21, LENGTHS), (20, longer)):
-        register("once", count)
+        register_records("once", count)
         with pytest.raises(CacheError, match="examples of another task, other records or other"):
             cached("once", tmp_path, lengths=lengths)
     with pytest.raises(CacheError, match="train: was encoded with another vocabulary"):
@@ -129,7 +135,7 @@ def test_a_folder_has_one_task(tmp_path):
 
 
 def test_each_split_is_compared(tmp_path):
-    register("once", 20)
+    register_records("once", 20)
     cached("once", tmp_path)
     shutil.copytree(tmp_path / "train", tmp_path / "validation")
     path = tmp_path / "validation" / "cached.json"
@@ -348,7 +354,7 @@ def test_a_wrong_index_is_refused(whole, tmp_path, starts, checksums, pages):
 
 
 def test_examples_in_a_bucket():
-    register("once", 30, kept=7)
+    register_records("once", 30, kept=7)
     source = Input("once", "train", LENGTH, 4, seed=3)
     wanted = take(source, 4)
     with google_storage() as storage:

@@ -16,7 +16,7 @@ from data_pipelines.cached_examples import CacheError, add_cached
 from data_pipelines.description import describe
 from data_pipelines.features import SeqioVocabulary
 from data_pipelines.sample_world.vocabulary import bundled_vocabulary
-from tests.data_pipelines.test_batch_order import LENGTH, register
+from tests.data_pipelines.test_batch_order import LENGTH, register_records
 
 TOKENIZERS = Path(__file__).parents[1] / "tokenizers"
 
@@ -41,7 +41,7 @@ def test_the_ends_of_a_vocabulary_count(change):
 
 
 def test_examples_with_another_end_are_refused(tmp_path):
-    register("ends", 8)
+    register_records("ends", 8)
     lengths = {"tokens": LENGTH, "weights": LENGTH}
     cache_split(seqio.TaskRegistry.get("ends"), "train", lengths, tmp_path)
     other = copy.copy(bundled_vocabulary())

@@ -59,9 +59,9 @@ def _segments(batches):
 @pytest.mark.parametrize("name", ["sample_world", "sample_world_pretraining", "small"])
 @pytest.mark.parametrize("pack", [True, False])
 def test_a_batch_is_the_same_whatever_the_start(name, pack, small_task):
-    source = Input(name, "train", 256, 4, seed=7, pack=pack)
+    source = Input(name, "train", 256, 2, seed=7, pack=pack)
     whole = _take(source, 7)
-    for start in (1, 3, 6):
+    for start in (1, 6):
         _assert_equal(_take(source, 7 - start, start), whole[start:])
 
 
@@ -168,7 +168,7 @@ def test_tokens_that_only_go_on_with_a_copy_weigh_less(tmp_path):
 
 
 def test_pretraining_text_has_no_evidence_syntax():
-    batches = _take(Input("sample_world_pretraining", "train", 384, 8, seed=0), 2)
+    batches = _take(Input("sample_world_pretraining", "train", 384, 4, seed=0), 2)
     for tokens in _segments(batches):
         assert not any(mark in VOCABULARY.decode(tokens) for mark in evidence.MARKS)
 
@@ -198,7 +198,7 @@ def test_questions_are_what_was_encoded(small_task):
 
 def test_mixtures_follow_their_rates():
     tasks.add_mixture("uneven", {"sample_world_excerpts": 1, "sample_world_citations": 3})
-    segments = _segments(_take(Input("uneven", "train", 384, 16, seed=0), 8))
+    segments = _segments(_take(Input("uneven", "train", 384, 8, seed=0), 8))
     cited = sum("Question:" in VOCABULARY.decode(tokens) for tokens in segments)
     assert 0.65 < cited / len(segments) < 0.85
 

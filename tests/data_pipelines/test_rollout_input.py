@@ -118,7 +118,7 @@ def test_batches_depend_on_neither_start_nor_hosts(source):
 
 @pytest.mark.parametrize("source", [CONSTRAINED, FREE], ids=["constrained", "free"])
 def test_tables_of_a_run_have_one_size(source):
-    batches = [*take(source, 30), *take(source, 5, start=100)]
+    batches = [*take(source, 15), *take(source, 5, start=100)]
     shapes = {tuple(leaf.shape for leaf in jax.tree.leaves(batch)) for batch in batches}
     assert len(shapes) == 1
     fixed = dataclasses.replace(source, table_sizes=(20_000, 70_000))

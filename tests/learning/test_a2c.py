@@ -40,7 +40,14 @@ from tests.quoting.quote_worlds import TokenList
 
 BYTES = TokenList(())
 CONFIG = TransformerConfig(
-    vocab_size=BYTES.size + 1, d_model=16, num_layers=3, num_heads=2, head_dim=8, dtype="float32"
+    vocab_size=BYTES.size + 1,
+    d_model=16,
+    num_layers=3,
+    num_heads=2,
+    head_dim=8,
+    position="learned",
+    max_positions=64,
+    dtype="float32",
 )
 MODEL = Transformer(CONFIG)
 MAX_TOKENS = 32
@@ -73,10 +80,11 @@ def learner(**changes: Any) -> A2CLearner:
 
 def parameters(of: A2CLearner, frozen: int = 1) -> Params:
     judge = of.rewards.model
-    draws = np.random.default_rng(3)
+    draws = np.random.default_rng(5)
     trunk = jax.tree.map(  # so large that rewards differ
         lambda leaf: draws.normal(size=leaf.shape).astype(leaf.dtype), judge.transformer.abstract()
     )
+    trunk["embed"]["positions"] *= 0.1  # what is said counts, more than where
     reward_model = {**trunk, HEADS: judge.init_heads(jax.random.key(3))}
     policy = drawn_parameters(of.transformer, frozen_layers=frozen)
     value_head = of.value_head.init(jax.random.key(1))

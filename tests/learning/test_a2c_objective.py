@@ -37,7 +37,14 @@ from tests.learning.test_a2c import BYTES, PAGES, plan
 from tests.long_forms import LONG
 
 CONFIG = TransformerConfig(
-    vocab_size=BYTES.size + 1, d_model=8, num_layers=2, num_heads=2, head_dim=4, dtype="float32"
+    vocab_size=BYTES.size + 1,
+    d_model=8,
+    num_layers=2,
+    num_heads=2,
+    head_dim=4,
+    position="learned",
+    max_positions=64,
+    dtype="float32",
 )
 MODEL = Transformer(CONFIG)
 LORA = LoRA(rank=2, alpha=6.0, targets=("query", "up"))
@@ -233,7 +240,7 @@ def parameters(frozen: int, lora: LoRA | None) -> tuple[Params, Params, Params]:
     What is trained of the policy has left the teacher, and its critic says something.
     """
     of = Case(0.1, 0.5, "max_tokens", frozen=frozen, lora=lora).learner()
-    start = of.transformer.init(jax.random.key(0), frozen)
+    start = drawn_parameters(of.transformer, frozen_layers=frozen)
     start[TRAINED] = jax.tree.map(lambda leaf: 3 * np.array(leaf), start[TRAINED])
     judge = drawn_parameters(MODEL)
     judge["heads"] = of.rewards.model.init_heads(start_key())

@@ -44,7 +44,9 @@ def test_text_in_the_tokens_of_another_vocabulary() -> None:
 def test_rollouts_are_judged_by_their_text() -> None:
     """Whatever bytes were drawn."""
     own = bundled_vocabulary()
-    judge = RewardModel(Transformer(dataclasses.replace(CONFIG, vocab_size=own.size)))
+    judge = RewardModel(
+        Transformer(dataclasses.replace(CONFIG, vocab_size=own.size, max_positions=128))
+    )
     of = learner(rewards=Rewards(judge, reencode=Reencoding(BYTES, own, 100)))
     params, shown = parameters(of), batch(constrained=False)
     rollouts = jax.jit(of.collect)(params, shown, jax.random.key(5)).rollouts

@@ -27,9 +27,10 @@ CONFIG = TransformerConfig(
     num_layers=5,
     num_heads=4,
     head_dim=4,
+    position="learned",
+    max_positions=16,
     dtype="float32",
-    remat_every=2,
-    attention_block=8,
+    remat_every=1,
 )
 
 
@@ -96,7 +97,7 @@ def test_microbatches_give_the_whole_batch_s_gradient(remat_every):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), pieces, whole)
 
 
-ROTARY = dataclasses.replace(CONFIG, position="rope", remat_every=0)
+ROTARY = dataclasses.replace(CONFIG, position="rope", max_positions=None, remat_every=0)
 READER = make_learner(ROTARY)
 
 
@@ -164,9 +165,10 @@ def test_a_piece_of_a_batch_has_every_nth_row():
         cut_rows(rows, 4)
 
 
-# An optimiser that is no sign function near 0, where the order of a sum decides the sign.
+# The paper's positions. An optimiser that is no sign function near 0, where the order of a sum
+# decides the sign.
 SMOOTH = SupervisedLearner(
-    Transformer(CONFIG),
+    Transformer(dataclasses.replace(CONFIG, position="transformer_xl", max_positions=None)),
     adam(eps=1.0),
     lambda step: 3.0,
     frozen_parts=("embed",),
@@ -246,8 +248,8 @@ def test_frozen_layers_cost_no_backward_pass_no_state_and_no_activations():
         d_model=64,
         head_dim=16,
         vocab_size=64,
+        max_positions=64,
         remat_every=0,
-        attention_block=64,
     )
     rows, length = 32, 64
     batch = make_batch(rows, length, vocab=64)

@@ -48,7 +48,7 @@ VARIANTS = {
     ),
     "window": dataclasses.replace(SMALL, position="rope", window=3),
     "window, soft cap, relative": dataclasses.replace(
-        SMALL, window=3, attention_softcap=0.7, query_pre_attn_scalar=3.0
+        SMALL, num_kv_heads=2, window=3, attention_softcap=0.7, query_pre_attn_scalar=3.0
     ),
     "settings by layer": dataclasses.replace(
         SMALL, position="rope", window=(2, None, 5), rope_theta=(10_000.0, 500.0, 1e6)
@@ -108,9 +108,11 @@ VARIANTS = {
         scale_logits=True,
     ),
 }
-# All that these have, and how it goes together, is in "gemma 3"; biases are in "gpt neox", too.
+# All that these have, and how it goes together, is in "gemma 3"; biases are in "gpt neox", too, and
+# grouped queries with relative positions in "window, soft cap, relative".
 # Models like the last two are compared with `transformers` (tests/weights/test_parity.py).
 IN_ANOTHER = (
+    "grouped queries",
     "window",
     "settings by layer",
     "norms of queries and keys",
@@ -225,7 +227,7 @@ def test_joined_projections_are_the_three_of_them(config):
 
 
 def test_projections_stay_apart_over_a_mesh():
-    params = unstack_layers(random_params(SMALL))
+    params = unstack_layers(jax.device_get(random_params(SMALL)))
     mesh = jax.sharding.AbstractMesh((2,), ("data",))
     with jax.sharding.use_abstract_mesh(mesh):
         assert join_projections(params) is params
@@ -260,7 +262,7 @@ def test_a_split_stack_computes_what_one_stack_does(frozen, remat_every):
         SMALL, remat_every=remat_every, rope_theta=(1e4, 5e2, 1e6), position="rope"
     )
     model, params, batch = Transformer(config), random_params(config), packed_batch()
-    split = split_layers(params, frozen)
+    split = split_layers(jax.device_get(params), frozen)
     whole = compiled(dataclasses.replace(config, remat_every=0))(params, *batch)[0]
     np.testing.assert_allclose(compiled(config)(split, *batch)[0], whole, rtol=1e-5, atol=1e-6)
     assert jax.tree.all(jax.tree.map(np.array_equal, merge_layers(split), params))
@@ -269,9 +271,9 @@ def test_a_split_stack_computes_what_one_stack_does(frozen, remat_every):
 
 @functools.cache
 def slope(config):
-    """The gradient of a loss, compiled once."""
-    batch = packed_batch()
-    return jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(Transformer(config).apply(p, *batch)[0]))))
+    """The gradient of a loss, compiled once, with attention in one block."""
+    model, batch = Transformer(dataclasses.replace(config, attention_block=16)), packed_batch()
+    return jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(model.apply(p, *batch)[0]))))
 
 
 def test_unrolled_layers_compute_what_a_loop_does():

@@ -14,7 +14,7 @@ from tests.weights.samples import FAMILIES, WITH_IMAGES
 Loaded = tuple[str, Transformer, Params]
 TOLERANCE = 1e-4
 # Their architectures have nothing that is not in llama3, qwen2_windows or gemma3.
-LIKE_OTHERS = ("llama2", "mistral", "qwen2", WITH_IMAGES)
+LIKE_OTHERS = ("llama2", "mistral", "qwen2", "qwen3", WITH_IMAGES)
 
 
 @pytest.fixture(scope="module", params=(*FAMILIES, WITH_IMAGES))
