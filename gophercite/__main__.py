@@ -13,7 +13,7 @@ def main() -> int:
     """Runs one command from the command line; returns its exit status."""
     interruption.end_at_once()
     # What is imported and traced stays, so garbage is worth looking for less often than usual.
-    gc.set_threshold(100_000, 20, 100)
+    gc.set_threshold(400_000, 20, 100)
     from gophercite import cli
     from gophercite.cli import processes
 

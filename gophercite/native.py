@@ -10,14 +10,33 @@ import hashlib
 import inspect
 import os
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+from numba.np import linalg
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _STAMP = "native_sources.sha256"
+
+
+def _later(ensure_blas: Callable[[], None]) -> Callable[[], None]:
+    """Puts off numba's look for SciPy's linear algebra until a function multiplies matrices.
+
+    None of ours does, and to import it takes longer than to import numba.
+    """
+
+    def ensure() -> None:
+        is_loaded = hasattr(sys.modules.get("numba.np.arraymath"), "_HAVE_BLAS")
+        if is_loaded:  # so it isn't that module's import that asks
+            ensure_blas()
+
+    return ensure
+
+
+linalg.ensure_blas = _later(linalg.ensure_blas)
 
 
 def native(function: _Function) -> _Function:

@@ -164,8 +164,12 @@ def test_package_imports_nothing_heavy() -> None:
 
 
 def test_whole_library_never_imports_tensorflow() -> None:
+    """Nor does `ask` import what only few answers need."""
     program = """
-import importlib, pkgutil, gophercite
+import importlib, pkgutil, sys, gophercite
+from gophercite.answering import declining, loading
+from gophercite.cli import ask
+assert "jax" in sys.modules and not {"scipy.linalg", "scipy.special"} & sys.modules.keys()
 for module in pkgutil.walk_packages(gophercite.__path__, "gophercite."):
     importlib.import_module(module.name)
 0"""

@@ -84,5 +84,5 @@ def test_a_command_that_is_done_looks_for_no_garbage() -> None:
         check=True,
     )
     status, threshold, frozen = map(int, done.stdout.split())
-    assert (status, threshold) == (1, 100_000)
+    assert (status, threshold) == (1, 400_000)
     assert frozen > 1000

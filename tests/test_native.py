@@ -4,6 +4,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
+
+import pytest
+
+from gophercite import native
 
 # Imports numba once, and goes on in a new process for each step: the next one waits for its end.
 STEPS = """
@@ -17,6 +22,7 @@ for text in {texts!r}:
     if process == 0:
         import caller
         sys.stdout.flush()
+        assert "numba.np.arraymath" in sys.modules and "scipy.linalg" not in sys.modules
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 """
@@ -69,3 +75,18 @@ def test_machine_code_is_kept_until_what_a_function_calls_has_changed(
     )  # fmt: skip
     found = [[int(number) for number in line.split()] for line in made.stdout.splitlines()]
     assert found == [answers for _, answers in STEPS_AND_ANSWERS]
+
+
+def test_numba_looks_for_scipy_when_matrices_are_multiplied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a notebook's own functions may; not while numba itself is imported."""
+    asked: list[bool] = []
+    ensure = native._later(lambda: asked.append(True))
+    importing = types.ModuleType("numba.np.arraymath")
+    monkeypatch.setitem(sys.modules, importing.__name__, importing)
+    ensure()
+    assert not asked
+    importing._HAVE_BLAS = True  # type: ignore[attr-defined]
+    ensure()
+    assert asked

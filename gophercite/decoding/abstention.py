@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import special
 
 from gophercite.text.counting import percent
 
@@ -76,6 +75,8 @@ def promise_quality(
       ValueError: quality or confidence is not between 0 and 1, there is no answer, shapes differ,
         or a score is not a number.
     """
+    from scipy import special  # takes 0.2 s, and few answers come with such a threshold
+
     for name, value in (("quality", quality), ("confidence", confidence)):
         if not 0 < value < 1:
             raise ValueError(f"{name} = {value}: must be between 0 and 1")

@@ -14,7 +14,7 @@ import os
 import pathlib
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import flax
@@ -94,13 +94,28 @@ def _kept(plan: Plan, path: pathlib.Path, arguments: tuple[Any, ...]) -> Program
         except (ValueError, NotImplementedError):  # it has a custom call that JAX doesn't export
             return None
         _write(path, program)
-    runs = jax.jit(exported.call).lower(*leaves).compile()
+    with _no_lapack():
+        lowered = jax.jit(exported.call).lower(*leaves)
+    runs = lowered.compile()
 
     def run(*arguments: Any) -> Decoded:
         parts = runs(*jax.tree.leaves(arguments))
         return Decoded(**{name: parts.get(name) for name in Decoded._fields})
 
     return run
+
+
+@contextlib.contextmanager
+def _no_lapack() -> Iterator[None]:
+    """JAX imports SciPy for every exported program (0.2 s), lest it call LAPACK; ours does not."""
+    from jax._src.lax import linalg  # JAX has no public API for this
+
+    load = linalg.initialize_lapack
+    linalg.initialize_lapack = lambda: None
+    try:
+        yield
+    finally:
+        linalg.initialize_lapack = load
 
 
 def _read(path: pathlib.Path) -> export.Exported | None:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.lax import linalg
 from jax.experimental.compilation_cache import compilation_cache
 
 from gophercite.decoding import kept_programs
@@ -94,7 +95,11 @@ def plain():
     return run()[0]
 
 
-def test_a_program_is_traced_once_and_draws_the_same_samples(cache, plain):
+def test_a_program_is_traced_once_and_draws_the_same_samples(cache, plain, monkeypatch):
+    def load_scipy():
+        raise AssertionError("SciPy takes long to import, and no sampling program needs it")
+
+    monkeypatch.setattr(linalg, "initialize_lapack", load_scipy)
     others = [cache / "sampling_programs" / f"version_{age}" for age in range(5)]
     for age, version in enumerate(others):
         version.mkdir(parents=True)
@@ -105,6 +110,7 @@ def test_a_program_is_traced_once_and_draws_the_same_samples(cache, plain):
     assert [version.exists() for version in others] == [True, True, True, False, False]
     second, traced = run(coming=coming)
     assert not traced
+    assert linalg.initialize_lapack is load_scipy, "other programs may need it"
     same(plain, first)
     same(plain, second)
     for waits in (None, coming):  # the same process: for the next question, or to draw again
