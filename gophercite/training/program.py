@@ -6,6 +6,7 @@ program's memory use is known before it starts.
 
 import ctypes
 import dataclasses
+import functools
 from collections.abc import Hashable
 from typing import Any, Protocol
 
@@ -51,6 +52,10 @@ class Program:
 
     def state_target(self) -> TrainState:
         """The state as shapes, dtypes and shardings; nothing is computed."""
+        return self._state_target
+
+    @functools.cached_property
+    def _state_target(self) -> TrainState:
         shapes = jax.eval_shape(
             self.learner.init_state, self.initialisation.shapes(), jax.random.key(0)
         )

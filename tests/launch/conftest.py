@@ -2,13 +2,14 @@
 
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from gophercite.training.program import Program
+from gophercite.training.program import Program, shapes_of
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,30 @@ def two_devices() -> Iterator[None]:
     of_two = functools.partial(configuration.make_mesh, devices=jax.devices()[:2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(configuration, "make_mesh", of_two)
+        yield
+
+
+@pytest.fixture(scope="module")
+def same_programs() -> Iterator[None]:
+    """Runs of a file whose batches and states have the same shapes share their compiled programs.
+
+    So all of their settings that these programs depend on must be the same.
+    """
+
+    def once(compile: Callable[[Program, Any], Any]) -> Callable[[Program, Any], Any]:
+        made: dict[Any, Any] = {}
+
+        def compiled(program: Program, batch: Any) -> Any:
+            key = shapes_of(program.state_target()), shapes_of(batch)
+            if key not in made:
+                made[key] = compile(program, batch)
+            return made[key]
+
+        return compiled
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("compile_update", "compile_evaluate"):
+            patch.setattr(Program, name, once(getattr(Program, name)))
         yield
 
 

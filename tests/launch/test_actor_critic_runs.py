@@ -26,7 +26,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 from tests.long_forms import IS_LONG, LONG
 
-pytestmark = pytest.mark.usefixtures("two_devices")
+pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
 
 RUN = "gin_configs/a2c_sample_world.gin"
 TOGETHER = pathlib.Path(__file__).with_name("train_together.py")

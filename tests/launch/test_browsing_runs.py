@@ -53,7 +53,7 @@ from gophercite.storage.json_lines import read_json_lines
 from gophercite.training.early_stopping import EarlyStopping
 from tests.long_forms import LONG
 
-pytestmark = pytest.mark.usefixtures("two_devices")
+pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
 
 RUN, IMPORTED = "gin_configs/ppo_sample_web.gin", "gin_configs/ppo_imported.gin"
 ONE_LAYER = TINY | {"TransformerConfig.num_layers": "1"}

@@ -20,7 +20,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 
-pytestmark = pytest.mark.usefixtures("two_devices")
+pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
 
 # The architecture of these files is Gopher's; here it is a tiny one, on one device.
 SMALL = TINY | {
@@ -41,6 +41,7 @@ FILES = {
         "ELI5_FILE": f"'{ANSWERS}'",
         "NQ_FILE": f"'{ANSWERS}'",
         "SupervisedLearner.microbatches": "1",
+        "BATCH_SIZE": "2",
         "LENGTH": "600",  # 256 are the response's
     },
     "rm_gopher_1_4b": SOURCES | {"RewardLearner.microbatches": "1"},

@@ -4,6 +4,7 @@ import dataclasses
 import html.parser
 import json
 import pathlib
+import shutil
 from collections.abc import Callable
 
 import compare
@@ -57,10 +58,18 @@ class Tags(html.parser.HTMLParser):
         assert not any(name.startswith("on") for name, _ in attributes)
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder of two systems' results, whose figures take a while to draw."""
+    folder = tmp_path_factory.mktemp("results")
+    results([1.0, 2.0, 0.0], 44_000_000, right=1).write(folder / "sft")
+    results([1.0, 3.0, -1.0, 0.0], 1_400_000_000, right=3).write(folder / "rl")
+    return folder
+
+
 @pytest.fixture
-def saved(tmp_path: pathlib.Path) -> list[str]:
-    results([1.0, 2.0, 0.0], 44_000_000, right=1).write(tmp_path / "sft")
-    results([1.0, 3.0, -1.0, 0.0], 1_400_000_000, right=3).write(tmp_path / "rl")
+def saved(written: pathlib.Path, tmp_path: pathlib.Path) -> list[str]:
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return [f"SFT={tmp_path / 'sft'}", f"RL={tmp_path / 'rl'}"]
 
 

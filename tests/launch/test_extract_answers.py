@@ -81,7 +81,7 @@ def test_exact_match_by_what_was_in_the_training_data() -> None:
 
 
 def test_from_episodes_to_an_extractor_and_its_score(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], two_devices: None
 ) -> None:
     questions, browsed = tmp_path / "questions.jsonl", tmp_path / "episodes.jsonl.gz"
     other = Question("z", "Who wound the clock?", "t", (), ("Tom",))

@@ -10,7 +10,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 import train
 
@@ -28,13 +27,16 @@ SETTINGS = {
     "TRAIN_STEPS": str(LAST),
     "TransformerConfig.num_layers": "1",
     "SupervisedLearner.microbatches": "1",
-    "validation/Input.batch_size": "8",
-    "validation/Input.limit": "16",  # most of a run's time would go into the sample world's 512
+    "BATCH_SIZE": "2",
+    "validation/Input.batch_size": "2",
+    "validation/Input.limit": "4",  # most of a run's time would go into the sample world's 512
 }
 
 
 # As in this process, whose bits are compared, and whose compiled programs are used again.
-AS_HERE = {"JAX_NUM_CPU_DEVICES": str(jax.device_count()), "XLA_FLAGS": os.environ["XLA_FLAGS"]}
+AS_HERE = {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": os.environ["XLA_FLAGS"]}
+
+pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,8 @@ def test_kills_and_ctrl_c_at_random_moments_change_nothing(command, tmp_path, mo
 def test_ctrl_c_before_there_is_anything_to_save_ends_with_one_line(command, tmp_path):
     draw = random.Random(kills.seed_of_draws())
     process = command.start(tmp_path / "early")
+    hears = Path(f"/proc/{process.process.pid}/task")  # by a second thread
+    assert process.wait_for(lambda: len(list(hears.iterdir())) > 1)
     try:
         process.process.wait(draw.uniform(0.5, 2))
     except kills.subprocess.TimeoutExpired:

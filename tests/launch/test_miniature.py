@@ -28,6 +28,8 @@ from gophercite.models.transformer import Transformer
 from gophercite.records import Comparison
 from gophercite.reports.results import json_lines
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 
 

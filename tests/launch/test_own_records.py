@@ -45,6 +45,7 @@ def flags(here: pathlib.Path, *more: str) -> list[str]:
     command = shlex.split(block("bash").replace("\\\n", " "))
     assert command[:2] == ["python", "launch/train.py"]
     own = [f"--gin.INITIAL_CHECKPOINT={here / 'tiny'}", "--gin.SupervisedLearner.microbatches=1"]
+    own += ["--gin.BATCH_SIZE=2", "--gin.validation/Input.batch_size=2"]
     return [*command[2:], *own, f"--compilation_cache={here / 'cache'}", *more]
 
 

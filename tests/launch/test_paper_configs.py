@@ -18,6 +18,8 @@ from gophercite import records
 from gophercite.training.early_stopping import EarlyStopping
 from tests.long_forms import LONG
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 # The architecture of these files is Gopher's; here it is a tiny one.
 SMALL = TINY | {
     "Transformer.config": "@TransformerConfig()",

@@ -20,7 +20,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.planning.chips import topology
 from gophercite.planning.needed_flops import forward_flops, sampling_flops
-from gophercite.planning.plan import Plan, plan_step
+from gophercite.planning.plan import Plan, Step, plan_step
 from gophercite.quoting.quote_settings import QuoteSettings
 
 NOWHERE = {"INITIAL_CHECKPOINT": "gs://bucket/sft", "REWARD_MODEL": "gs://bucket/rm"}
@@ -156,10 +156,13 @@ def test_updates_of_ppo_are_of_the_runs_own_collector_and_learner() -> None:
     assert sizes[0] == sizes[1]
 
 
-def planned_sampling(**asked: object) -> Plan:
-    slice_ = topology("cpu-2")
+def sampling_step(**asked: object) -> Step:
     sampling = planned_runs.Sampling(4, 2, 64, 16, **asked)  # type: ignore[arg-type]
-    return plan_step(planned_runs.planned_run(slice_, sampling=sampling).step, slice_)
+    return planned_runs.planned_run(topology("cpu-2"), sampling=sampling).step
+
+
+def planned_sampling(**asked: object) -> Plan:
+    return plan_step(sampling_step(**asked), topology("cpu-2"))
 
 
 def load_sampling() -> None:
@@ -191,13 +194,13 @@ def test_sampling_is_planned_as_it_is_asked_for(held: Plan) -> None:
         assert plan.memory is not None
         return plan.memory.batch
 
-    plain = planned_sampling(constrained=False)
+    plain = sampling_step(constrained=False)
     tracked = planned_sampling(constrained=False, track_faults=True, slots=1)
-    assert batch(plain) == 4 * 64 * 4 + 4 * 4, "prompts and their lengths, no tables"
-    assert batch(held) > batch(tracked) > batch(plain)
+    assert plain.batch == 4 * 64 * 4 + 4 * 4, "prompts and their lengths, no tables"
+    assert batch(held) > batch(tracked) > plain.batch
     assert held.host_operations == tracked.host_operations == 0
     # Tracking has a loop of its own; and prompts that wait for a place are read one by one.
-    assert tracked.unknown_loops > plain.unknown_loops + 1
+    assert tracked.unknown_loops > held.unknown_loops + 1
     gin.bind_parameter("SamplingSettings.free_log_probs", False)
     assert planned_sampling().flops != held.flops, "the logits of allowed tokens instead of all"
     gin.bind_parameter("QuoteSettings.minimum_quote", 0)

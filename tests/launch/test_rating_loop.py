@@ -39,6 +39,8 @@ from gophercite.records import RatedAnswer
 from gophercite.reports.results import json_lines
 from gophercite.reports.saved_results import SavedResultsError
 
+pytestmark = pytest.mark.usefixtures("two_devices")
+
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 CONFIG = ["gin_configs/loop/sample_world.gin"]
 ASKED = {"samples": 3, "temperature": 1.0, "max_tokens": 64, "constrained": True}

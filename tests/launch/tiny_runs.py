@@ -2,13 +2,13 @@
 
 TINY = {
     "TRAIN_STEPS": "2",
-    "BATCH_SIZE": "8",
+    "BATCH_SIZE": "4",
     "linear_warmup_cosine.warmup_steps": "1",
     "TransformerConfig.d_model": "16",
     "TransformerConfig.num_layers": "2",
     "TransformerConfig.d_ff": "16",
     "TransformerConfig.num_heads": "2",
     "TransformerConfig.head_dim": "8",
-    "validation/Input.limit": "16",
-    "validation/ComparisonInput.limit": "16",
+    "validation/Input.limit": "8",
+    "validation/ComparisonInput.limit": "8",
 }

@@ -42,6 +42,7 @@ SMALL = [
     "--gin.TransformerConfig.num_layers=2",
     "--gin.TransformerConfig.d_model=64",
     "--gin.LENGTH=64",
+    "--gin.SupervisedLearner.microbatches=1",
 ]
 
 

@@ -1,6 +1,7 @@
 """Runs that train adapters: what they save, how they go on, and the model that they are."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -39,6 +40,8 @@ from gophercite.weights.export import export_weights
 from tests.learning.test_supervised import make_batch
 from tests.vocabulary_fixtures import trained
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 CONFIG = TransformerConfig(
     vocab_size=480,
     d_model=16,
@@ -64,15 +67,20 @@ def save_base(folder: pathlib.Path, seed: int = 0) -> None:
     save_model(folder, Model(transformer, params, trained(), {"seed": seed}))
 
 
+@functools.cache
+def learner_of(lora: LoRA | None) -> SupervisedLearner:
+    transformer = Transformer(CONFIG, lora)
+    return SupervisedLearner(transformer, adam(), lambda step: jnp.float32(0.05), ema_decay=0.5)
+
+
 def run(
     folder: pathlib.Path, base: pathlib.Path, lora: LoRA | None = LORA, frozen: int = 1
 ) -> None:
     """Four steps on two devices, with a checkpoint in their middle."""
     transformer = Transformer(CONFIG, lora)
-    learner = SupervisedLearner(transformer, adam(), lambda step: jnp.float32(0.05), ema_decay=0.5)
     train(
         TrainSettings(str(folder), STEPS, 4, evaluate_every=STEPS, save_every=2, log_every=1),
-        learner,
+        learner_of(lora),
         PretrainedInitialisation(transformer, base, frozen),
         Partitioner(make_mesh(1, 2, 1, devices=jax.devices()[:2])),
         lambda first: (make_batch(4, seed=n) for n in range(first, STEPS + 3)),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from gophercite.learning.optimizers import adam
 from gophercite.learning.state import TrainState
+from gophercite.model_folders import digests as digests_module
 from gophercite.model_folders.checkpoint_files import (
     CheckpointError,
     Metadata,
@@ -39,8 +40,10 @@ from gophercite.training.program import Program
 def program(
     frozen_layers: int = 0, learner: tiny.TinyLearner | None = None, **mesh: int
 ) -> Program:
+    """On two devices, or on all in a mesh."""
     learner = learner or tiny.TinyLearner()
-    return Program(learner, tiny.TinyInitialisation(frozen_layers), tiny.partitioner(**mesh))
+    where = tiny.partitioner(**mesh) if mesh else tiny.two_devices()
+    return Program(learner, tiny.TinyInitialisation(frozen_layers), where)
 
 
 @functools.cache
@@ -95,7 +98,7 @@ def largest(folder: Path, step: int) -> Path:
 
 @pytest.mark.parametrize("mesh", [{}, {"fsdp": 2, "model": 4}, {"data": 8, "fsdp": 1}])
 def test_a_state_comes_back_bit_for_bit_on_any_mesh(tmp_path, mesh):
-    state = saved(tmp_path, 3)[3]
+    state = saved(tmp_path, 3, of=program(fsdp=8))[3]
     elsewhere = program(**mesh)
     restored = restore(tmp_path, elsewhere)
     assert tiny.bits(restored.state) == tiny.bits(state)
@@ -219,7 +222,7 @@ def test_another_model_and_another_optimiser_are_refused_by_name(tmp_path, monke
     monkeypatch.setattr(tiny, "VOCABULARY", 24)
     message = r"another model: params/embed/embedding is bfloat16\[16, 32\] in the .*\[24, 32\]"
     with pytest.raises(CheckpointError, match=message):
-        restore(tmp_path)
+        restore(tmp_path, program.__wrapped__())  # not the one that is kept, of 16 tokens
     assert saved_steps(tmp_path) == [1]  # it is not damaged, so it stays
 
 
@@ -308,7 +311,7 @@ def test_a_score_that_comes_later_leaves_the_checkpoint_s_files_as_they_are(tmp_
 
 
 def test_a_full_disk_is_named_in_one_line(tmp_path):
-    of = program()
+    of = program(fsdp=8)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(state_at(1, of), {})
     checkpoints.wait()
@@ -379,7 +382,20 @@ def test_one_of_the_sums_alone_tells_any_changed_bit():
         assert len({each.place_weighted for each in both}) == 2
 
 
-def test_digests_don_t_depend_on_the_mesh():
+@pytest.mark.parametrize("dtype", [*DTYPES, "int8", "float8_e4m3fn"])
+def test_small_arrays_have_the_digests_that_a_program_computes(dtype, monkeypatch):
+    values = (np.arange(24).reshape(2, 3, 4) - 7) % 23
+    array = jnp.asarray(values.astype(jnp.dtype(dtype)))
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.at[1, 2, 3].set(jnp.nan)
+    here = digests({"a": array, "b": array[0, 1, 2]})
+    assert here["a"].non_finite == jnp.issubdtype(array.dtype, jnp.floating)
+    monkeypatch.setattr(digests_module, "_SMALL", -1)
+    assert digests({"a": array, "b": array[0, 1, 2]}) == here
+
+
+def test_digests_don_t_depend_on_the_mesh(monkeypatch):
+    monkeypatch.setattr(digests_module, "_SMALL", -1)
     values = jax.random.normal(jax.random.key(0), (4, 8, 16))
     where = tiny.partitioner(fsdp=2, model=4)
     cut = jax.device_put(values, where.shardings(("layers", "embed", "mlp"), values))

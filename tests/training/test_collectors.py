@@ -19,7 +19,10 @@ from gophercite.training.preemption import Preempted
 from gophercite.training.settings import TrainSettings
 from tests.long_forms import LONG
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 COUNTERS = 4
+LEARNER = tiny.TinyLearner()
 
 
 @dataclasses.dataclass
@@ -93,9 +96,9 @@ def run(folder: Path, collector: Counting, **changes: Any) -> Outcome:
     )
     return train(
         settings,
-        tiny.TinyLearner(),
+        LEARNER,
         tiny.TinyInitialisation(),
-        tiny.partitioner(),
+        tiny.two_devices(),
         starts,
         {"held_out": lambda: iter([{"start": np.array([5])}, {"start": np.array([6])}])},
         collector=collector,

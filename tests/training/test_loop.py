@@ -19,10 +19,16 @@ from gophercite.monitoring.pending import NonFiniteLossError
 from gophercite.training.early_stopping import EarlyStopping
 from gophercite.training.loop import Outcome, train
 from gophercite.training.preemption import Preempted
+from gophercite.training.program import Program
 from gophercite.training.settings import TrainSettings
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
-def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = None, **changes):
+
+LEARNER = tiny.TinyLearner()
+
+
+def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner = LEARNER, **changes):
     samples = changes.pop("samples", None)
     evaluations = changes.pop("evaluations", {"held_out": tiny.evaluation()})
     settings = TrainSettings(
@@ -38,9 +44,9 @@ def run(folder: Path, total_steps: int = 12, learner: tiny.TinyLearner | None = 
     )
     return train(
         settings,
-        learner or tiny.TinyLearner(),
+        learner,
         tiny.TinyInitialisation(),
-        tiny.partitioner(),
+        tiny.two_devices(),
         tiny.batches(),
         evaluations,
         samples=samples,
@@ -214,7 +220,9 @@ def test_a_metric_of_an_unknown_set_is_refused_before_the_start(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_compiles_after_the_first_step(tmp_path):
+def test_nothing_compiles_after_the_first_step(tmp_path, monkeypatch):
+    for name in ("compile_update", "compile_evaluate"):  # as without `compiled_once`
+        monkeypatch.setattr(Program, name, getattr(Program, name).__wrapped__)
     compiled: list[str] = []
 
     def listen(name: str, seconds: float, **_: object) -> None:

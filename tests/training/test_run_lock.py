@@ -64,7 +64,7 @@ def running(*command: object, **options: object) -> Iterator[subprocess.Popen]:
 
 
 def test_a_second_run_is_refused_until_the_first_has_saved_and_is_gone(tmp_path):
-    script = HERE / "run_tiny.py", tmp_path, 10_000, 0.01
+    script = HERE / "run_tiny.py", tmp_path, 10_000, 0.2
     with running(*script, stderr=subprocess.PIPE) as first:
         until(lambda: saved_steps(tmp_path) != [], first)
         unfinished = tmp_path / "checkpoints" / "7.orbax-checkpoint-tmp"

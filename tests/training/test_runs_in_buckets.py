@@ -16,7 +16,10 @@ from gophercite.training.owner_mark import OwnerMark
 from gophercite.training.run_folder import write_text
 from gophercite.training.run_lock import Owner, RunInUseError
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 FAULTS = Faults(slow=0.05)
+LEARNER = tiny.TinyLearner()
 ME = Owner(7, "here", "2026-01-02T03:04:05+00:00")
 
 
@@ -39,13 +42,13 @@ def run(folder: object, steps: int = 4) -> Outcome:
         model_dir=str(folder), total_steps=steps, batch_size=tiny.ROWS, evaluate_every=2,
         save_every=2, log_every=2,
     )  # fmt: skip
-    learner, start = tiny.TinyLearner(), tiny.TinyInitialisation(frozen_layers=1)
+    start = tiny.TinyInitialisation(frozen_layers=1)
     held_out = {"held_out": tiny.evaluation()}
     return train(
         settings,
-        learner,
+        LEARNER,
         start,
-        tiny.partitioner(),
+        tiny.two_devices(),
         tiny.batches(),
         held_out,
         samples=lambda params, step: (f"answers at {step}\n", {}),
