@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gophercite.browser.pages import Page
 from gophercite.browser.settings import LONGEST_ACTION
@@ -209,7 +210,9 @@ class CommandConstraint:
                 if [id(each.edges) for each in before] == [id(each.edges) for each in graphs]:
                     moved = [new.start - old.start for new, old in zip(graphs, before, strict=True)]
                     if any(moved):
-                        tables = tables._replace(first=tables.first + jnp.array(moved, jnp.int32))
+                        # Of the same kind as before: an array of a mesh asks for new programs.
+                        first = np.asarray(tables.first) + np.array(moved, np.int32)
+                        tables = tables._replace(first=jax.device_put(first))
                         self._last = list(graphs), tables
                     return tables
             host = self.host_tables(graphs)

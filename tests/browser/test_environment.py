@@ -5,7 +5,7 @@ import re
 
 import pytest
 from browser.sites import BAY, HILL, LIGHTHOUSE, ListedResults, page, site
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gophercite.browser.environment import page_of, replay, reset, step
@@ -363,7 +363,6 @@ TEXTS = st.lists(st.one_of(COMMANDS, COMMANDS, st.text(max_size=30)), max_size=3
 
 
 @given(texts=TEXTS, limit=st.integers(1, 25))
-@settings(max_examples=200)
 def test_episodes_are_pure_replayable_and_explained(texts: list[str], limit: int) -> None:
     start = state = reset("Who built it?", Settings(actions=limit))
     world = site()

@@ -18,11 +18,11 @@ def main(folder: str, index: int, count: int, port: int) -> None:
 
     Args:
       folder: where `INDEX.npz` goes.
-      index, count: which of how many processes this is; each has two devices.
+      index, count: which of how many processes this is; each has one device.
       port: of the first.
     """
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 2)
+    jax.config.update("jax_num_cpu_devices", 1)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", count, index)
     partitioner = Partitioner(make_mesh(fsdp=-1))
@@ -59,7 +59,7 @@ def main(folder: str, index: int, count: int, port: int) -> None:
     again = tiny.collector(steps=tiny.FEW_STEPS, partitioner=partitioner)
     again.resume(json.loads(json.dumps(before)))
     try:
-        own_part(Partitioner(make_mesh(model=4)))
+        own_part(Partitioner(make_mesh(model=2)))
     except ValueError as error:
         refused = str(error)
     said += [stopped is None and unchanged, refused, polled, before, again.environments()]

@@ -113,7 +113,13 @@ def test_prompts_fit_their_tokens() -> None:
 @pytest.mark.parametrize("constrained", [True, False])
 def test_a_model_whose_logits_are_not_numbers_is_named(constrained: bool) -> None:
     whole, settings = (model(), browsing().settings) if constrained else (learned(), SHORTER)
-    damaged = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), whole.params)
+
+    def nan(leaf: jax.Array) -> jax.Array:
+        made = np.full(leaf.shape, np.nan, leaf.dtype)
+        # Bound to their device if these are, or another program would be compiled for them.
+        return jax.device_put(made, leaf.sharding if leaf.committed else None)
+
+    damaged = jax.tree.map(nan, whole.params)
     browser = BrowsingModel(dataclasses.replace(whole, params=damaged), settings)
     with pytest.raises(NotNumbersError, match="the model's logits are not numbers"):
         next(browser.browse(site(), reset("Who?", Settings(actions=12))))

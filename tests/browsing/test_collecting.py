@@ -2,6 +2,7 @@
 processes share the environments of one: the same episodes, rows, metrics and checkpoints.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from gophercite.browser.encoding import encode_state
+from gophercite.browser.environment import page_of
 from gophercite.browsing.collecting import BrowsingCollector, Rollout
 from gophercite.browsing.judging import Judge, judged
 from gophercite.browsing.own_copy import own_part
@@ -54,6 +56,12 @@ from tests.long_forms import LONG
 
 SCRIPT = pathlib.Path(__file__).with_name("share_environments.py")
 PATIENCE = 600  # seconds, on the slowest of machines
+
+
+@functools.cache
+def free() -> Collected:
+    """What is collected without a constraint."""
+    return collect(collector(constrained=False), 0)
 
 
 @functools.cache
@@ -193,8 +201,7 @@ def test_the_reward_lies_on_the_answer_and_is_of_the_answer_as_text() -> None:
 
 
 def test_free_texts_have_the_model_s_own_log_probabilities() -> None:
-    of = collector(constrained=False)
-    made = collect(of, 0)
+    made = free()
     experience = of_batch(made.experience)
     assert experience.allowed is None
     assert made.totals["episodes/invalid"][0] > 0
@@ -334,13 +341,39 @@ def test_they_evaluate_what_one_does_and_stop_together(shares: list[Any]) -> Non
     for arrays, said in shares:
         totals_are(said[2], whole.totals)
         assert said[3] is True, "stopped at the same question, and left the environments alone"
-        assert "partitioner.model = 4: the devices of one process must hold" in said[4]
+        assert "partitioner.model = 2: the devices of one process must hold" in said[4]
         assert said[5] == [64, 64], "they ask equally often, whatever they have played"
         # One process has no question, and as many rows as the other.
         assert len(arrays["evaluated/tokens"]) == len(shares[0][0]["evaluated/tokens"])
 
 
-@LONG  # each of the two processes above has several devices
+def test_several_devices_of_a_process_collect_what_one_does() -> None:
+    partitioner = Partitioner(make_mesh(fsdp=2, model=2, devices=jax.devices()[:4]))
+    assert dict(own_part(partitioner).mesh.shape) == {"data": 2, "fsdp": 1, "model": 2}
+    params = jax.device_put(parameters(), partitioner.shardings(axes(), parameters()))
+    found = collector(constrained=False, partitioner=partitioner).collect(
+        params, {}, jax.random.key(0), NEVER
+    )
+    assert found is not None
+    same(dict(found.experience), dict(free().experience))
+    totals_are(found.totals, dict(free().totals))
+
+
+def test_tables_that_are_used_again_ask_for_no_other_program() -> None:
+    """On several devices, where an array that has been put on all of them is of another kind."""
+    constraint = player()._browse.constraint
+    assert constraint is not None
+    state = collector()._lane(QUESTIONS[0], 0, 0, "s").state
+    graph = constraint.graph(page_of(site(), state), state)
+    moved = dataclasses.replace(graph, start=graph.start + 1)
+    with Partitioner(make_mesh(fsdp=2, devices=jax.devices()[:2])).activate():
+        before, after = constraint.tables([graph]), constraint.tables([moved])
+    assert after.first.tolist() == [before.first.item() + 1]
+    assert after.token is before.token
+    assert after.first.sharding == before.first.sharding
+
+
+@LONG  # with a constraint, which tests of decoding and quoting have on several devices, too
 def test_eight_devices_collect_what_one_does() -> None:
     made, _ = alone()
     partitioner = Partitioner(make_mesh(fsdp=4, model=2))

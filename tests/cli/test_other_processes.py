@@ -1,5 +1,6 @@
 """Processes that watch one another: with JAX's real service, in one process and in several."""
 
+import os
 import pathlib
 import queue
 import signal
@@ -134,39 +135,60 @@ def test_a_service_that_closes_idle_connections_is_asked_again_until_it_is_gone(
     assert not holding.is_alive()
 
 
-Processes = list["subprocess.Popen[str]"]
+class Started:
+    """Processes that have joined one another, and what became of them: see the script."""
+
+    def __init__(self, folder: pathlib.Path, count: int) -> None:
+        self._folder, self._count = folder, count
+
+    def read(self, name: str) -> str:
+        """Of a file that a process or the script writes."""
+        last = time.monotonic() + PATIENCE
+        while not (self._folder / name).exists() and time.monotonic() < last:
+            time.sleep(0.05)
+        return (self._folder / name).read_text()
+
+    def send(self, index: int, number: signal.Signals) -> None:
+        os.kill(int(self.read(f"{index}.id")), number)
+
+    def ended(self, index: int) -> tuple[int, str]:
+        return int(self.read(f"{index}.status")), self.read(f"{index}.said")
+
+    def close(self) -> None:
+        for index in range(self._count):
+            if not (self._folder / f"{index}.status").exists():
+                self.send(index, signal.SIGKILL)
+            self.read(f"{index}.status")
+
+
+@pytest.fixture(scope="module")
+def importing() -> Iterator["subprocess.Popen[str]"]:
+    """A process that has imported JAX, and makes copies of itself."""
+    with subprocess.Popen([sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, text=True) as made:
+        yield made
 
 
 @pytest.fixture
-def started(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Processes]:
+def started(
+    importing: "subprocess.Popen[str]", request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[Started]:
     """Processes that do what the test's parameter says, once all have joined."""
-    port, found = free_port(), []
-    for index, does in enumerate(request.param):
-        command = [str(port), str(len(request.param)), str(index), str(tmp_path / str(index)), does]
-        found.append(
-            subprocess.Popen(
-                [sys.executable, str(SCRIPT), *command], stderr=subprocess.PIPE, text=True
-            )
-        )
-    last = time.monotonic() + PATIENCE
-    while len(list(tmp_path.iterdir())) < len(found) and time.monotonic() < last:
-        time.sleep(0.05)
-    yield found
-    for process in found:
-        process.kill()
-        process.communicate()
-
-
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    _, said = process.communicate(timeout=PATIENCE)
-    return process.returncode, said
+    assert importing.stdin is not None
+    print(free_port(), tmp_path, *request.param, file=importing.stdin, flush=True)
+    found = Started(tmp_path, len(request.param))
+    try:
+        for index in range(len(request.param)):
+            found.read(f"{index}.joined")
+        yield found
+    finally:
+        found.close()
 
 
 @pytest.mark.parametrize("started", [["wait"] * 3], indirect=True, ids=["three"])
-def test_the_others_of_a_process_that_is_killed_end_with_a_line(started: Processes) -> None:
-    started[1].kill()
+def test_the_others_of_a_process_that_is_killed_end_with_a_line(started: Started) -> None:
+    started.send(1, signal.SIGKILL)
     for index in (0, 2):
-        status, said = ended(started[index])
+        status, said = started.ended(index)
         assert status == 69, said
         assert "watched: process 1 of 3 is gone" in said
         assert "Traceback" not in said
@@ -175,32 +197,32 @@ def test_the_others_of_a_process_that_is_killed_end_with_a_line(started: Process
 @pytest.mark.parametrize("started", [["wait"] * 2], indirect=True, ids=["two"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_without_the_first_process_the_others_end_with_a_line(
-    started: Processes, number: signal.Signals
+    started: Started, number: signal.Signals
 ) -> None:
-    started[0].send_signal(number)
-    status, said = ended(started[1])
+    started.send(0, number)
+    status, said = started.ended(1)
     assert status == 69, said
     assert said.splitlines()[-1].startswith("watched: process 0 of 2 is gone or does not respond.")
 
 
 @pytest.mark.parametrize("started", [["wait", "error"]], indirect=True, ids=["two"])
-def test_an_error_of_the_program_is_shown_by_its_process(started: Processes) -> None:
-    status, said = ended(started[1])
+def test_an_error_of_the_program_is_shown_by_its_process(started: Started) -> None:
+    status, said = started.ended(1)
     assert status == 70
     assert "KeyError: 'an error of the program'" in said
     assert "gone" not in said
-    status, said = ended(started[0])
+    status, said = started.ended(0)
     assert status == 69, said
     assert "watched: process 1 of 2 is gone" in said
 
 
 @pytest.mark.parametrize(
     ("started", "status"),
-    [(["done", "later"], 0), (["refuse", "refuse later"], 1)],
+    [(["done", "later"], 0), (["refuse", "refuse-later"], 1)],
     indirect=["started"],
     ids=["done", "refused"],
 )
-def test_processes_that_end_by_themselves_say_nothing(started: Processes, status: int) -> None:
-    for process in started:
-        found, said = ended(process)
+def test_processes_that_end_by_themselves_say_nothing(started: Started, status: int) -> None:
+    for index in range(2):
+        found, said = started.ended(index)
         assert (found, "gone" in said) == (status, False), said

@@ -6,7 +6,7 @@ import pathlib
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pages import HTML
 
@@ -207,7 +207,6 @@ HTML_PIECES = st.one_of(
 
 
 @given(pieces=st.lists(HTML_PIECES, max_size=40))
-@settings(max_examples=300)
 def test_any_html_is_text_whose_links_are_in_it(pieces: list[str]) -> None:
     page = whole("".join(pieces))
     assert page.text == normalise_text(page.text)
@@ -223,24 +222,25 @@ def test_any_html_is_text_whose_links_are_in_it(pieces: list[str]) -> None:
 @pytest.mark.parametrize(
     "html",
     [
-        "<p>" + "<a href=x>y</a> " * 100_000,
-        "<table><tr><td>" * 20_000 + "deep",
-        "<sup>" * 50_000 + "x",
-        "<div id=x class='" + "ad " * 200_000 + "'>a<p>b",
-        "<img alt='" + "x" * 3_000_000 + "'>",
-        "<math>" + "<msup><mi>x</mi>" * 20_000 + "</math>",
-        "<math><mrow>" + "<mi>x</mi>" * 100_000,
-        "<p>" + " " * 3_000_000 + "x" + "&nbsp;" * 500_000,
-        "<p>" + "e\u0301<a href=x>\u0301</a>" * 5_000,
-        "".join(f"<p id=i{n}>" for n in range(100_000)),
-        "<p>One sentence of an article, long enough to be one. " + "[Image: " * 100_000,
+        "<p>" + "<a href=x>y</a> " * 50_000,
+        "<table><tr><td>" * 10_000 + "deep",
+        "<sup>" * 25_000 + "x",
+        "<div id=x class='" + "ad " * 100_000 + "'>a<p>b",
+        "<img alt='" + "x" * 1_500_000 + "'>",
+        "<math>" + "<msup><mi>x</mi>" * 10_000 + "</math>",
+        "<math><mrow>" + "<mi>x</mi>" * 50_000,
+        "<p>" + " " * 1_500_000 + "x" + "&nbsp;" * 250_000,
+        "<p>" + "e\u0301<a href=x>\u0301</a>" * 2_500,
+        "".join(f"<p id=i{n}>" for n in range(50_000)),
+        "<p>One sentence of an article, long enough to be one. " + "[Image: " * 50_000,
     ],
     ids=range(11),
 )
 def test_large_hostile_pages_take_seconds_at_most(html: str) -> None:
-    start = time.monotonic()
+    """What takes the square of a page's length takes far longer."""
+    start = time.process_time()
     page = browser_html.read(html)
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 5
     assert page.text == normalise_text(page.text)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import venv
 import zipfile
@@ -68,9 +69,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(autouse=True)
 def nothing_stays(python: pathlib.Path) -> Iterator[None]:
     yield
-    if list(python.parents[1].glob("lib/python*/site-packages/gophercite*")):
-        remove = ("-m", "pip", "uninstall", "--quiet", "--yes", "gophercite")
-        subprocess.run([python, *remove], check=True)
+    for path in python.parents[1].glob("lib/python*/site-packages/gophercite*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 """The notebooks: kept without outputs, and run from top to bottom on tiny models.
 
 They are run as a user runs them, by a kernel, in a folder that is not the repository's. Only the
-cell of settings gets other numbers, in a cell behind it, as papermill does it.
+cell of settings gets other numbers, in a cell behind it, as papermill does it. All have one kernel,
+which imports JAX and the rest once, and forgets a notebook's names before the next.
 """
 
 import ast
+import asyncio
 import json
 import os
 import pathlib
@@ -12,10 +14,12 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
 from gophercite.monitoring.metrics import read_metrics
@@ -66,7 +70,16 @@ def settings_cell(notebook: nbformat.NotebookNode) -> int:
     return place
 
 
-def run(name: str, folder: pathlib.Path, **settings: object) -> nbformat.NotebookNode:
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[AsyncKernelManager]:
+    manager = AsyncKernelManager()  # is started by whoever first runs a notebook
+    yield manager
+    asyncio.run(manager.shutdown_kernel(now=True))
+
+
+def run(
+    kernel: AsyncKernelManager, name: str, folder: pathlib.Path, **settings: object
+) -> nbformat.NotebookNode:
     """The notebook with its outputs; a cell that fails, fails the test."""
     notebook = source_of(ROOT / "notebooks" / f"{name}.ipynb")
     place = settings_cell(notebook)
@@ -75,10 +88,10 @@ def run(name: str, folder: pathlib.Path, **settings: object) -> nbformat.Noteboo
     assert settings.keys() <= known
     lines = [f"{setting} = {value!r}" for setting, value in settings.items()]
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell("\n".join(lines)))
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {folder}"))
     folder.mkdir(exist_ok=True)
-    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}})
     environment = {"IPYTHONDIR": str(folder / ".ipython")}
-    client.execute(env=os.environ | environment)
+    NotebookClient(notebook, kernel, timeout=600).execute(env=os.environ | environment)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):  # of a script that exits, %run only shows the error
             assert output.output_type != "error", (cell.source, output)
@@ -214,10 +227,13 @@ def test_a_folder_without_documents_is_named(
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, nbformat.NotebookNode]:
+def learnt(
+    kernel: AsyncKernelManager, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[pathlib.Path, nbformat.NotebookNode]:
     folder = tmp_path_factory.mktemp("sft_to_rl")
     random = {"INITIAL_CHECKPOINT": None}
     notebook = run(
+        kernel,
         "sft_to_rl",
         folder,
         FOLDER="my runs",
@@ -253,11 +269,14 @@ def test_from_supervised_to_reinforcement_learning(
 
 
 def test_ask_your_documents(
-    learnt: tuple[pathlib.Path, nbformat.NotebookNode], tmp_path: pathlib.Path
+    kernel: AsyncKernelManager,
+    learnt: tuple[pathlib.Path, nbformat.NotebookNode],
+    tmp_path: pathlib.Path,
 ) -> None:
     """From a checkpoint as others publish them: the one that was just trained, exported."""
     export_weights(learnt[0] / "sft", tmp_path / "checkpoint")
     notebook = run(
+        kernel,
         "ask_your_documents",
         tmp_path / "work",
         CHECKPOINT=str(tmp_path / "checkpoint"),
@@ -276,8 +295,8 @@ def test_ask_your_documents(
     assert re.search(r"^exact \d+ \d+ [0-9a-f]{64}$", printed, re.MULTILINE)
 
 
-def test_read_a_report(tmp_path: pathlib.Path) -> None:
-    notebook = run("read_a_report", tmp_path)
+def test_read_a_report(kernel: AsyncKernelManager, tmp_path: pathlib.Path) -> None:
+    notebook = run(kernel, "read_a_report", tmp_path)
     assert len(shown(notebook, "image/png")) == 3
     pages = shown(notebook, "text/html")
     assert "<mark>" in pages[0]

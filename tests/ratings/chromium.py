@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,30 +27,46 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 @contextlib.contextmanager
 def launched() -> Iterator[Any]:
-    """A browser without a window."""
+    """A browser without a window, with the page that all tabs show: another takes half a second."""
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser.new_context().new_page()
         yield browser
         browser.close()
 
 
 class Tab:
-    """A page of Chromium; whatever goes wrong in it is a fault.
+    """Chromium's page, as of a new visitor; whatever goes wrong in it is a fault.
 
     It has the size of the last viewport, and is looked at in each.
     """
 
     def __init__(self, chromium: Any, url: str, *viewports: dict[str, int]) -> None:
-        self._viewports = viewports
-        self._context = chromium.new_context(viewport=viewports[-1], base_url=url)
-        self.page, self.wrong = self._context.new_page(), list[str]()
-        self.page.on("console", self._console)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
+        self._url, self._viewports = url, viewports
+        self.page, *popups = chromium.contexts[0].pages
+        for popup in popups:
+            popup.close()
+        self.page.goto("about:blank")
+        chromium.contexts[0].clear_cookies()
+        self.page.set_viewport_size(viewports[-1])
+        self._page, self.wrong = self.page, list[str]()
+        self._heard = {"console": self._console, "pageerror": self._error, "dialog": self._dialog}
+        for event, hear in self._heard.items():
+            self._page.on(event, hear)
 
     def _console(self, message: Any) -> None:
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.wrong.append(message.text)
+
+    def _error(self, error: Any) -> None:
+        self.wrong.append(str(error))
+
+    def _dialog(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
+    def goto(self, path: str) -> None:
+        self.page.goto(urllib.parse.urljoin(self._url, path))
 
     def look(self, name: str, *, alike: bool = False) -> None:
         """No violation, nothing wider than the screen, and a picture where they are wanted.
@@ -71,5 +88,6 @@ class Tab:
                 self.page.screenshot(path=str(path), full_page=True)
 
     def close(self) -> None:
-        self._context.close()
+        for event, hear in self._heard.items():
+            self._page.remove_listener(event, hear)
         assert self.wrong == []

@@ -1,6 +1,8 @@
 """Small studies for the tests."""
 
+import functools
 import pathlib
+import tempfile
 from typing import Any
 
 import sqlalchemy as sa
@@ -50,8 +52,19 @@ def bare_items(
         return list(connection.execute(query).scalars())[-count:]
 
 
+@functools.cache
+def _empty() -> bytes:
+    """A file of a data base that was just made: making one takes as long as many a test."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "ratings.db")
+        Store(f"sqlite:///{path}").close()
+        return path.read_bytes()
+
+
 def sqlite(folder: pathlib.Path, clock: Clock | None = None) -> Store:
     """A data base of SQLite in a new folder."""
     folder.mkdir(exist_ok=True)
+    if not (folder / "ratings.db").exists():
+        (folder / "ratings.db").write_bytes(_empty())
     url = f"sqlite:///{folder}/ratings.db"
     return Store(url, clock) if clock is not None else Store(url)

@@ -51,8 +51,8 @@ def test_by_keyboard_alone(served: Served, chromium: Any, form: str) -> None:
     pass_checks(served, served.browser(name), here)
     tab = Tab(chromium, served.url, DESKTOP)
     page = tab.page
-    page.goto(served.link(name))
-    page.goto(here)
+    tab.goto(served.link(name))
+    tab.goto(here)
     assert page.locator("#submit").is_disabled()
     groups = page.locator("fieldset.choice")
     for place in range(groups.count()):
@@ -83,18 +83,18 @@ def test_by_keyboard_alone(served: Served, chromium: Any, form: str) -> None:
 
 def test_every_page_looks_right(served: Served, chromium: Any) -> None:
     tab = Tab(chromium, served.url, DESKTOP, PHONE)
-    tab.page.goto(served.link("looks"))
+    tab.goto(served.link("looks"))
     tab.look("home")
     for form in ALL:
         here, alike = address(served, form), form not in ("comparison", "stance")
-        tab.page.goto(here)
+        tab.goto(here)
         tab.look(f"{form}-practice", alike=alike)
-        tab.page.goto(f"{here}/instructions")
+        tab.goto(f"{here}/instructions")
         tab.look(f"{form}-instructions", alike=alike)
-        tab.page.goto(f"{here}/examples")
+        tab.goto(f"{here}/examples")
         tab.look(f"{form}-examples", alike=alike)
         pass_checks(served, served.browser("looks"), here)
-        tab.page.goto(here)
+        tab.goto(here)
         tab.look(form, alike=alike)
         if form == "comparison":
             before = tab.page
@@ -134,8 +134,8 @@ def test_the_last_answer_is_changed(served: Served, chromium: Any) -> None:
     pass_checks(served, served.browser(name), here)
     tab = Tab(chromium, served.url, DESKTOP, PHONE)
     page = tab.page
-    page.goto(served.link(name))
-    page.goto(here)
+    tab.goto(served.link(name))
+    tab.goto(here)
     shown = as_shown(ALL["comparison"], is_swapped(served, "comparison"))
     for field, value in shown.items():
         if field != "comment":
@@ -160,7 +160,7 @@ def test_the_last_answer_is_changed(served: Served, chromium: Any) -> None:
 
 def test_the_administrators_pages(served: Served, chromium: Any) -> None:
     tab = Tab(chromium, served.url, DESKTOP, PHONE)
-    tab.page.goto("/admin/login")
+    tab.goto("/admin/login")
     tab.look("login")
     tab.page.fill("input[name=name]", "root")
     tab.page.fill("input[name=password]", PASSWORD)
@@ -184,8 +184,8 @@ def test_hostile_text_runs_nothing(tmp_path: pathlib.Path, chromium: Any) -> Non
     assert cli.main(["rate", "new", study, pair, *options]) == 0
     with serve(Study(study)) as served:
         tab = Tab(chromium, served.url, DESKTOP)
-        tab.page.goto(served.link("victim"))
-        tab.page.goto("/e/1")
+        tab.goto(served.link("victim"))
+        tab.goto("/e/1")
         with tab.page.expect_popup() as popup:
             tab.page.get_by_text("See the quote in its page").first.click()
         popup.value.wait_for_load_state()
@@ -201,7 +201,7 @@ def test_the_viewer_opens_from_disk(tmp_path: pathlib.Path, chromium: Any) -> No
 
     write_viewer(tmp_path, "Answers", (answer(number) for number in range(250)))
     tab = Tab(chromium, tmp_path.as_uri(), DESKTOP)
-    tab.page.goto((tmp_path / "index.html").as_uri())
+    tab.goto((tmp_path / "index.html").as_uri())
     assert tab.page.inner_text("#count") == "250 of 250 answers"
     assert tab.page.locator("#list li").count() == 50
     tab.page.fill("#search", "claim 24")
@@ -224,7 +224,7 @@ def test_the_viewer_sorts_and_filters_by_rewards(tmp_path: pathlib.Path, chromiu
     write_viewer(tmp_path, "Samples", [answer(0), *samples], Pages([PAGE]))
     tab = Tab(chromium, tmp_path.as_uri(), DESKTOP, PHONE)
     page = tab.page
-    page.goto((tmp_path / "index.html").as_uri())
+    tab.goto((tmp_path / "index.html").as_uri())
 
     def rewards() -> list[float | None]:
         texts = page.locator("#list .said").all_inner_texts()

@@ -51,10 +51,10 @@ def test_browsing_looks_right(browsed: Served, chromium: Any) -> None:
     """Each page of a demonstration, with links, a bar to scroll, and what goes wrong."""
     tab = Tab(chromium, browsed.url, DESKTOP, PHONE)
     page = tab.page
-    page.goto(browsed.link("viewer"))
-    page.goto("/e/1/instructions")
+    tab.goto(browsed.link("viewer"))
+    tab.goto("/e/1/instructions")
     tab.look("demonstration-instructions")
-    page.goto("/e/1")
+    tab.goto("/e/1")
     tab.look("demonstration-start")
     page.fill("#search", "lighthouse")
     page.keyboard.press("Enter")
@@ -92,8 +92,8 @@ def test_quoting_by_mouse_over_a_link(browsed: Served, chromium: Any) -> None:
     """What is dragged over is quoted, without the buttons in it; the words of a link open it."""
     tab = Tab(chromium, browsed.url, DESKTOP)
     page = tab.page
-    page.goto(browsed.link("mouse"))
-    page.goto("/e/1")
+    tab.goto(browsed.link("mouse"))
+    tab.goto("/e/1")
     page.fill("#search", "lighthouse")
     page.keyboard.press("Enter")
     page.wait_for_selector("#page-text")
@@ -194,8 +194,8 @@ def test_hostile_pages_run_nothing_while_browsing(tmp_path: pathlib.Path, chromi
     with serve(Study(study)) as served:
         tab = Tab(chromium, served.url, DESKTOP)
         page = tab.page
-        page.goto(served.link("victim"))
-        page.goto("/e/1")
+        tab.goto(served.link("victim"))
+        tab.goto("/e/1")
         page.fill("#search", f"before {EVIL[:200]}")
         page.keyboard.press("Enter")
         page.wait_for_selector("#page-text")
@@ -218,8 +218,8 @@ def test_the_back_button_does_nothing_twice(browsed: Served, chromium: Any) -> N
     """Whether Chromium asks anew for the page before or keeps it, an action is taken once."""
     tab = Tab(chromium, browsed.url, DESKTOP)
     page = tab.page
-    page.goto(browsed.link("back"))
-    page.goto("/e/1")
+    tab.goto(browsed.link("back"))
+    tab.goto("/e/1")
     page.fill("#search", "lighthouse")
     page.keyboard.press("Enter")
     page.wait_for_selector("#page-text")
@@ -235,8 +235,8 @@ def test_the_back_button_does_nothing_twice(browsed: Served, chromium: Any) -> N
     assert past[2:] in ([], ["Search another search"])
     page.dblclick("button[value='Back']")
     page.wait_for_selector(".past li:has-text('Back')")
-    page.goto("/e/1/instructions")
-    page.goto("/e/1")
+    tab.goto("/e/1/instructions")
+    tab.goto("/e/1")
     again = page.locator(".past li").all_inner_texts()
     assert again == [*past, "Back"], "pressed twice, done once"
     tab.close()

@@ -1,6 +1,7 @@
 """Quality control: checks, screening, and simulated raters against what theory says of them."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import random
@@ -181,17 +182,15 @@ def test_who_is_promoted_is_as_theory_has_it(store: Store) -> None:
         gold = connection.execute(sa.select(items.c.id)).scalars().all()
     draw = random.Random(1)
     raters: dict[float, list[int]] = {}
-    for accuracy in (0.7, 0.85, 0.97):
-        for number in range(30):
+    with store.writing() as connection:
+        for accuracy, number in itertools.product((0.7, 0.85, 0.97), range(30)):
             rater = add_rater(store, f"{accuracy} {number}", "super").id
             raters.setdefault(accuracy, []).append(rater)
             simulated = SimulatedRater(accuracy)
-            with store.writing() as connection:
-                for item in gold:
-                    values = simulated.vote({"truthful_0": "yes"}, draw)
-                    now = store.now()
-                    assignment.vote(connection, now, experiment, item, rater, values, now)
-    with store.writing() as connection:
+            for item in gold:
+                values = simulated.vote({"truthful_0": "yes"}, draw)
+                now = store.now()
+                assignment.vote(connection, now, experiment, item, rater, values, now)
         quality.promote(connection, store.now(), experiment, pool="best")
         pools = {id: rater_of(connection, id).pool for ids in raters.values() for id in ids}
     for accuracy, ids in raters.items():

@@ -3,12 +3,14 @@
 import pathlib
 from collections.abc import Iterator
 
+import argon2
 import pytest
 import sqlalchemy as sa
+from argon2 import PasswordHasher
 
 from gophercite import cli
 from gophercite.rating_site import admin_pages
-from gophercite.rating_site.security import Signer
+from gophercite.rating_site.security import _NOBODYS, Signer, hash_password, is_password
 from gophercite.ratings.experiments import add_rater
 from gophercite.ratings.schema import audit, drafts, ratings
 from gophercite.ratings.study import Study
@@ -220,3 +222,13 @@ def drafts_of(served: Served) -> list[str]:
     with served.study.store.reading() as connection:
         rows = connection.execute(sa.select(drafts.c.form)).scalars()
         return [str(form["comment"]) for form in rows]
+
+
+def test_passwords_cost_what_the_library_recommends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's, too: how long a refusal takes does not say whether the name exists."""
+    monkeypatch.setattr(argon2, "PasswordHasher", PasswordHasher)  # as it is outside these tests
+    hashed = hash_password(PASSWORD)
+    assert not PasswordHasher().check_needs_rehash(hashed)
+    assert not PasswordHasher().check_needs_rehash(_NOBODYS)
+    assert is_password(PASSWORD, hashed)
+    assert not is_password(PASSWORD + "s", hashed)

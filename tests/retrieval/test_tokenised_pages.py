@@ -4,7 +4,7 @@ import copy
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vocabulary_fixtures import metaspace_json, split_json, splits_by, trained
 
@@ -38,7 +38,6 @@ def spans_of(data, text: str) -> tuple[int, int]:
 
 
 @VOCABULARIES
-@settings(max_examples=150, deadline=None)
 @given(text=TEXTS, data=st.data())
 def test_counts_are_those_of_the_tokenizer(vocabulary, text: str, data) -> None:
     document = Document("d", "D", text)
@@ -49,7 +48,6 @@ def test_counts_are_those_of_the_tokenizer(vocabulary, text: str, data) -> None:
 
 
 @VOCABULARIES
-@settings(max_examples=150, deadline=None)
 @given(text=TEXTS, budget=st.integers(0, 60), seed=st.integers(), data=st.data())
 def test_a_window_holds_the_span_within_the_budget(vocabulary, text, budget, seed, data) -> None:
     document = Document("d", "D", text)
@@ -85,7 +83,6 @@ def test_every_legal_start_is_reached_and_no_word_more_fits() -> None:
 
 
 @VOCABULARIES
-@settings(max_examples=150, deadline=None)
 @given(texts=st.lists(TEXTS, max_size=4), question_first=st.booleans(), data=st.data())
 def test_a_prompt_has_the_tokens_of_its_text(vocabulary, texts, question_first, data) -> None:
     vocabulary = copy.copy(vocabulary)
