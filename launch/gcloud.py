@@ -67,6 +67,7 @@ _KINDS: tuple[tuple[str, type[GcloudError]], ...] = (
     (r"PERMISSION_DENIED|does not have permission|UNAUTHENTICATED|gcloud auth login", GcloudError),
     (r"RESOURCE_EXHAUSTED|[Qq]uota|INVALID_ARGUMENT|FAILED_PRECONDITION", GcloudError),
     (r"unrecognized arguments|Invalid (value|choice)|must be specified|API has not", GcloudError),
+    (r"required property|active account", GcloudError),  # no project or no account is chosen
 )
 
 

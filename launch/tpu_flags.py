@@ -52,6 +52,10 @@ _PATTERNS = {
     "commit": (r"[A-Za-z0-9][A-Za-z0-9._/^~@{}-]{0,200}", "a commit, tag or branch"),
 }
 TIERS = ("spot", "best_effort", "reserved")
+_OF_NEW_MACHINES = (
+    *("runtime", "slices", *TIERS, "service_account", "network", "subnetwork", "internal_ips"),
+    "valid_until",
+)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -196,7 +200,14 @@ def _check(parser: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
         parser.error(f"--slices is {flags.slices}: must be from 1 to 256")
     if flags.accelerator is None and flags.command == "create":
         parser.error("the following arguments are required: --accelerator")
-    if flags.accelerator is not None:
+    if flags.accelerator is None:
+        for field in _OF_NEW_MACHINES:
+            if getattr(flags, field) != parser.get_default(field):
+                parser.error(
+                    f"--{field.replace('_', '-')} is for a machine that is created, and without "
+                    "--accelerator none is"
+                )
+    else:
         try:
             slice_ = accelerators.parse(flags.accelerator)
         except accelerators.AcceleratorError as error:

@@ -45,12 +45,17 @@ def print_text(text: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file that a flag names.
+    """Writes a file that a flag names. One that was there stays as it was if the disk is full.
 
     Raises:
       OSError: when it can't be written; names the path.
     """
-    try:
+    from gophercite.storage import write_file
+
+    if os.path.isfile(path) or not os.path.exists(path):
+        write_file(path, text)
+        return
+    try:  # a pipe or a device
         pathlib.Path(path).write_text(text, encoding="utf-8")
     except OSError as error:  # a full disk's doesn't name it
         raise OSError(error.errno, error.strerror, path) from error

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import pathlib
+import resource
+import signal
 from typing import Any
 
 import pytest
@@ -172,3 +174,22 @@ def test_how_the_answers_came_about_is_kept(tmp_path: pathlib.Path, capsys: Capt
     run.write_text('{"samples": 4}')
     assert calibrate(tmp_path, [line(RIGHT, 1.0, good=True)]) == 1
     assert "answers.run.json: does not say with which prompt_tokens" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_the_calibration_that_was_there(
+    tmp_path: pathlib.Path, capsys: Capture
+) -> None:
+    lines = [line(RIGHT, 1.0, good=True), line(WRONG, 0.5, good=False)]
+    assert calibrate(tmp_path, lines) == 0
+    before = (tmp_path / "c.json").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    asked = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        again = ["calibrate", str(tmp_path / "answers.jsonl"), "--out", str(tmp_path / "c.json")]
+        assert cli.main([*again, "--about", "another"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, asked)
+    assert "c.json: file too large" in capsys.readouterr().err
+    assert (tmp_path / "c.json").read_bytes() == before

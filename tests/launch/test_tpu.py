@@ -594,6 +594,33 @@ def test_what_google_would_not_take_is_refused_before_it_is_asked(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["--slices=2", "--spot", "--network=lan", "--internal-ips"])
+def test_what_is_asked_of_a_machine_that_is_there_already_is_refused(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        tpu.main(["run", "run1", ZONE, "--dry-run", flag, *TRAINING])
+    assert refused.value.code == 2
+    name = flag.partition("=")[0]
+    assert f"{name} is for a machine that is created, and without --acc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "again"),
+    [
+        ("(gcloud.compute) The required property [project] is not currently set.", False),
+        ("(gcloud.compute) You do not currently have an active account selected.", False),
+        ("(gcloud.compute) UNAVAILABLE: try again", True),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(said: str, again: bool) -> None:
+    words = ("sh", "-c", 'echo "ERROR: $0" >&2; exit 1', said)
+    with pytest.raises(gcloud.GcloudError) as found:
+        gcloud.run(gcloud.Command(words, 60))
+    assert isinstance(found.value, gcloud.PassingError) is again
+    assert said in str(found.value)
+
+
 @pytest.mark.parametrize(
     ("training", "status", "message"),
     [
