@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import changed_settings
 import gin
 import gin_files
 import jax
@@ -173,7 +174,9 @@ class Run:
 
     def describe(self, folder: epath.Path) -> None:
         """Writes the configuration, the vocabulary and the architecture into a run's folder."""
-        write_file(folder / "config.gin", gin.operative_config_str())
+        settings = gin.operative_config_str()
+        changed_settings.announce(folder / "config.gin", settings)
+        write_file(folder / "config.gin", settings)
         initial = getattr(self.initialisation, "folder", None)
         provenance: dict[str, Any] = {
             "mixture_or_task_name": self.input.mixture_or_task_name,

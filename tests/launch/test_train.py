@@ -318,7 +318,11 @@ def test_a_run_trains_goes_on_and_its_folder_is_a_model(tmp_path, cache, capsys,
     assert "TRAIN_STEPS = 2" in (folder / "config.gin").read_text()
     assert json.loads((folder / "model.json").read_text())["architecture"]["d_model"] == 16
     more = ["--gin.train.total_steps=3", "--gin.train.log_every=1"]  # of the same schedule
+    capsys.readouterr()
     assert train.main([*flags, *more, cache]) == 0
+    differ = "train.log_every = 1 (was 10), train.total_steps = 3 (was %TRAIN_STEPS)"
+    said = capsys.readouterr().err.splitlines()
+    assert f"train: other settings than at the last start: {differ}" in said
     steps = [line["step"] for line in read_metrics(folder) if line["split"] == "train"]
     assert steps == [1, 3]
     model = load_model(folder)
