@@ -1,5 +1,6 @@
 """Reading untrusted JSON, one value per file or per line, with errors that name the place."""
 
+import codecs
 import contextlib
 import gzip
 import json
@@ -15,6 +16,7 @@ from gophercite.storage.paths import open_bytes
 MAXIMUM_LINE_BYTES = 1 << 26  # a longer line is skipped without being held in memory
 MAXIMUM_FILE_BYTES = 1 << 30  # of a file with a single value, decompressed
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16 = "is UTF-16, but must be UTF-8: `iconv -f UTF-16 -t UTF-8 FILE` converts it"
 
 Value = TypeVar("Value")
 
@@ -25,7 +27,8 @@ def read_json_lines(
     """Yields the number, from 1, and the value of each line that is not blank.
 
     For a line that can't be read, the value is a `RecordError`: too long, not UTF-8, not JSON,
-    nested too deeply, or with NaN or infinity, which JSON does not have.
+    nested too deeply, or with NaN or infinity, which JSON does not have. A file in UTF-16, which
+    some Windows programs write, is one error.
 
     Args:
       path: a file, decompressed when its name ends in `.gz`.
@@ -36,6 +39,9 @@ def read_json_lines(
     """
     with open_bytes(path) as file:
         for number, line in _lines(file, path):
+            if number == 1 and _is_utf_16(line):
+                yield number, RecordError(_UTF_16, None, path)
+                return
             try:
                 yield number, _loads(line)
             except RecordError as error:
@@ -54,6 +60,8 @@ def read_json(path: str | os.PathLike[str]) -> object:
     try:
         if len(text) > MAXIMUM_FILE_BYTES:
             raise RecordError(f"the file is longer than {MAXIMUM_FILE_BYTES} bytes")
+        if _is_utf_16(text):
+            raise RecordError(_UTF_16)
         return _loads(text.removeprefix(_BYTE_ORDER_MARK))
     except RecordError as error:
         raise RecordError(error.problem, None, path) from None
@@ -111,6 +119,12 @@ def naming_damage(path: str | os.PathLike[str], line: int | None = None) -> Iter
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         problem = f"the compressed file is damaged here ({error})"
         raise RecordError(problem, None, path, line) from None
+
+
+def _is_utf_16(begin: bytes | None) -> bool:
+    """Whether a file of JSON that begins so is in UTF-16, with a byte order mark or without."""
+    marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+    return begin is not None and (begin.startswith(marks) or begin[:2].count(0) == 1)
 
 
 def _loads(text: bytes | None) -> object:
