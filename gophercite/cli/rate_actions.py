@@ -294,7 +294,10 @@ def _import(options: argparse.Namespace) -> int:
     study, experiment = _open(options)
     done = import_votes(study.store, experiment, options.file)
     said = f"{counted(done.votes, 'vote')} added; {done.there} were already there"
-    result = {"votes": done.votes, "there": done.there, "errors": [str(e) for e in done.errors]}
+    if done.revised:
+        said += f"; {done.revised} of those added replaced an earlier vote by the same rater"
+    counts = {"votes": done.votes, "revised": done.revised, "there": done.there}
+    result = counts | {"errors": [str(error) for error in done.errors]}
     loaded = Loaded(errors=done.errors)
     return _say(options, result, said, loaded)
 

@@ -27,11 +27,13 @@ class Imported:
 
     Attributes:
       votes: number of votes added.
+      revised: how many of them supersede an earlier vote of the same rater on the same item.
       there: number of votes that were already there.
       errors: one for each row that was left out.
     """
 
     votes: int = 0
+    revised: int = 0
     there: int = 0
     errors: list[RecordError] = dataclasses.field(default_factory=list)
 
@@ -76,6 +78,7 @@ def import_votes(store: Store, experiment: Experiment, path: str | os.PathLike[s
                 )
             done.there += outcome is Outcome.SAME
             done.votes += outcome is not Outcome.SAME
+            done.revised += outcome is Outcome.REVISED
         except RecordError as error:
             done.errors.append(RecordError(error.problem, error.field, path, number))
         except StudyError as error:

@@ -239,9 +239,12 @@ def test_import_status_undo_and_export(study: str, tmp_path: pathlib.Path, capsy
     assert "3 votes added; 0 were already there" in said.out
     assert f"{file}:5: field 'item': no item is named the string \"c7\"" in said.err
     assert "field 'preferred': expected one of 0, 1, both_bad, both_good, unsure" in said.err
-    assert rate("import", study, "nq", votes_file(tmp_path, rows + bad[2:])) == 1
+    other = rows[1] | {"supported_0": "unsure"}  # Bob has thought again
+    assert (
+        rate("import", study, "nq", votes_file(tmp_path, [rows[0], other, rows[2], *bad[2:]])) == 1
+    )
     said = capsys.readouterr()
-    assert "0 votes added; 3 were already there" in said.out
+    assert "1 vote added; 2 were already there; 1 of those added replaced an ear" in said.out
     assert "did you mean 'supported_0'" in said.err
     assert "field 'seconds': expected a number" in said.err
 
