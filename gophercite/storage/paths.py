@@ -242,7 +242,8 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
       The path to write to, on this machine's disk.
 
     Raises:
-      OSError: the file can't be made, or the disk is full; the message names it.
+      OSError: the file can't be made, or the disk is full; the message names it. A
+        `FileExistsError` if something else than a file is there.
       StorageError: its bucket can't be used.
     """
     if is_remote(path):
@@ -254,7 +255,7 @@ def write_whole(path: epath.PathLike) -> Iterator[pathlib.Path]:
         return
     target = pathlib.Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        raise OSError(f"{path}: is not an ordinary file, so it can't be replaced by one")
+        raise FileExistsError(f"{path}: is not an ordinary file, so it can't be replaced by one")
     partial = target.with_name(f".gophercite-{secrets.token_hex(8)}.partial")
     try:
         partial.touch(exist_ok=False)

@@ -441,7 +441,8 @@ def test_what_may_pass_has_a_status_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(errno.ENOSPC, 69), (errno.ENAMETOOLONG, 1), (errno.EROFS, 1)]
+    ("number", "status"),
+    [(errno.ENOSPC, 69), (errno.ENAMETOOLONG, 1), (errno.EROFS, 1), (errno.EEXIST, 1)],
 )
 def test_what_another_try_does_not_mend_has_the_status_of_a_refusal(
     tmp_path: Path,

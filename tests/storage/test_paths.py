@@ -68,7 +68,7 @@ def test_only_ordinary_files_are_replaced(tmp_path: pathlib.Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
-        with pytest.raises(OSError, match=f"{name}: is not an ordinary file"):
+        with pytest.raises(FileExistsError, match=f"{name}: is not an ordinary file"):
             write_file(tmp_path / name, "")
     with (
         pytest.raises(FileNotFoundError, match=f"'{tmp_path}/missing/file'"),
