@@ -123,8 +123,8 @@ def naming_damage(path: str | os.PathLike[str], line: int | None = None) -> Iter
 
 def _is_utf_16(begin: bytes | None) -> bool:
     """Whether a file of JSON that begins so is in UTF-16, with a byte order mark or without."""
-    marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
-    return begin is not None and (begin.startswith(marks) or begin[:2].count(0) == 1)
+    marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\0["
+    return begin is not None and begin.startswith(marks)
 
 
 def _loads(text: bytes | None) -> object:
