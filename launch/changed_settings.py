@@ -11,7 +11,7 @@ from gin import config_parser
 
 from gophercite.storage import naming_storage
 
-_SHOWN = 6
+_SHOWN, _LONGEST = 6, 60  # settings, and characters of a value
 _UNREADABLE = ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError
 _ELSEWHERE = "MODEL_DIR"  # the same folder may be named in several ways
 
@@ -47,12 +47,17 @@ def changes(before: str, now: str) -> str | None:
     except _UNREADABLE:
         return None
     differ = [
-        f"{name} = {new[name]!r} (was {old[name]!r})"
+        f"{name} = {_short(new[name])} (was {_short(old[name])})"
         for name in sorted(old.keys() & new.keys() - {_ELSEWHERE})
         if old[name] != new[name]
     ]
     more = [f"{len(differ) - _SHOWN} more"] if len(differ) > _SHOWN else []
     return ", ".join(differ[:_SHOWN] + more) or None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _settings(text: str) -> Iterator[tuple[str, Any]]:

@@ -31,6 +31,7 @@ gone.rate = 0.5
             "validation/Input.split = 'test' (was 'validation')",
         ),
         ("'runs/a'", "'/home/me/runs/a'", None),
+        ("SEED = 0", f"SEED = {'7' * 70}", f"SEED = {'7' * 59}… (was 0)"),
         ("gone.rate = 0.5", "new.rate = 0.5", None),
         ("SEED", "SEED", None),
     ],
