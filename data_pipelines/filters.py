@@ -41,7 +41,7 @@ _EDITED = re.compile(
     r"""
     ^[^\w\n]{0,40}(?:edit|update)\b
     | [(\[{*_~][\W_]{0,40}edit(?:ed|s)?(?![a-z\-])(?!\s+(?:by|from|in|together|with)\b)
-    | (?<!to\ )\bedit(?:ed)?(?:\s*+(?:\#\d*+|\d++))?(?:\s*+:|\s++[-–—])
+    | (?:(?<!\bto\ )|(?=(?-i:E)))\bedit(?:ed)?(?:\s*+(?:\#\d*+|\d++))?(?:\s*+:|\s++[-–—])
     | \bedited\s+(?:for\s+(?:clarity|formatting|grammar|spelling|typos?)|to\s+(?:add|fix))\b
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,

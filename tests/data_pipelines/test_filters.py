@@ -1,11 +1,12 @@
 """The paper's filters for test questions, and the command that applies them."""
 
 import dataclasses
+import re
 import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from data_pipelines import filter_questions
@@ -107,7 +108,11 @@ LINK = "See https://example.org/mills. "
     ),
     PLAIN,
 )  # fmt: skip
+@example("how to", "EDIT: thanks", "")
+@example("auto", "edit - a word", "")
 def test_an_edit_is_seen_wherever_it_is_marked(before: str, mark: str, after: str) -> None:
+    """Except for `to edit: …`, which is of editing."""
+    assume(mark[0] != "e" or not re.search(r"\bto$", before))
     assert left_out(f"{LINK}{before} {mark} {after}") == EDITED
 
 
@@ -117,7 +122,7 @@ def test_an_edit_is_seen_wherever_it_is_marked(before: str, mark: str, after: st
         [
             "the film was edited by a friend", "it (edited by Ada Fenn) won", "you edit the text",
             "an edit-war", "editors", "she credits: nobody", "an edition (editions vary)",
-            "to edit, open it", "updates follow", "genes are edited",
+            "to edit, open it", "to edit: open it", "updates follow", "genes are edited",
         ]
     ),
 )  # fmt: skip
