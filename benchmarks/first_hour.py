@@ -60,6 +60,9 @@ def walk(pages: list[str], clone: pathlib.Path, limit: float) -> Iterator[Step]:
         if name
         in ("HOME", "LANG", "TERM", "USER", "PIP_INDEX_URL", "PIP_CACHE_DIR", "SSL_CERT_FILE")
     } | {"PATH": os.defpath + ":/usr/local/bin"}
+    # What other walks have compiled is not there; pip's downloads may be.
+    environment["XDG_CACHE_HOME"] = f"{clone}.cache"
+    environment.setdefault("PIP_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "pip"))
     if python := os.environ.get("PYTHON"):
         environment["PYTHON"] = python
     for page in pages:
