@@ -2,14 +2,14 @@
 
 import functools
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from gophercite.training.program import Program, shapes_of
+from gophercite.training.program import Program
+from tests.shared_programs import shared_programs
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +44,7 @@ def same_programs() -> Iterator[None]:
 
     So all of their settings that these programs depend on must be the same.
     """
-
-    def once(compile: Callable[[Program, Any], Any]) -> Callable[[Program, Any], Any]:
-        made: dict[Any, Any] = {}
-
-        def compiled(program: Program, batch: Any) -> Any:
-            key = shapes_of(program.state_target()), shapes_of(batch)
-            if key not in made:
-                made[key] = compile(program, batch)
-            return made[key]
-
-        return compiled
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("compile_update", "compile_evaluate"):
-            patch.setattr(Program, name, once(getattr(Program, name)))
+    with shared_programs(lambda program: type(program.learner)):
         yield
 
 
