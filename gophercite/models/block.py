@@ -130,23 +130,35 @@ class Block(nn.Module):
         self, name: str, shape: tuple[int, int], axes: tuple[str, str], gain: float = 1.0
     ) -> Any:
         init = nn.initializers.variance_scaling(gain**2, "fan_in", "truncated_normal")
-        return self.param(
-            name, nn.with_logical_partitioning(init, axes), shape, self.config.param_dtype
-        )
+        return self._parameter(name, init, shape, axes)
 
     def _norm(self, name: str, width: int, axis: str | None) -> Norm:
         c = self.config
         ones = nn.initializers.zeros if c.zero_centered_norms else nn.initializers.ones
-        init = nn.with_logical_partitioning(ones, (axis,))
-        scale: Any = self.param(name, init, (width,), c.param_dtype)
+        scale = self._parameter(name, ones, (width,), (axis,))
         return Norm(scale, self._bias(f"{name}_bias", width, axis, c.norm == "layer"))
 
     def _bias(self, name: str, width: int, axis: str | None, wanted: bool = True) -> Any:
         """A bias if the architecture has one, else None."""
         if not wanted:
             return None
-        init = nn.with_logical_partitioning(nn.initializers.zeros, (axis,))
-        return self.param(name, init, (width,), self.config.param_dtype)
+        return self._parameter(name, nn.initializers.zeros, (width,), (axis,))
+
+    def _parameter(
+        self,
+        name: str,
+        init: nn.initializers.Initializer,
+        shape: tuple[int, ...],
+        axes: tuple[str | None, ...],
+    ) -> Any:
+        if self.is_initializing():
+            boxed = nn.with_logical_partitioning(init, axes)
+            return self.param(name, boxed, shape, self.config.param_dtype)
+        # Without `param`, which traces the initialiser again to compare the shapes.
+        given = self.get_variable("params", name)
+        if given is None:
+            raise KeyError(f"the layer's parameters lack {name!r}")
+        return given
 
     def __call__(
         self, x: Hidden, settings: Settings, context: Context

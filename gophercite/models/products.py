@@ -57,7 +57,8 @@ def batched_product(
 
     Args:
       axes: both factors' axes and the product's as letters, as in `jnp.einsum`, such as
-        "bqd,bkd->bqk". The batch's letters come first; one letter is summed over.
+        "bqd,bkd->bqk". The batch's letters come first, in the product followed by the first
+        factor's own and the second's; one letter is summed over.
       x: the first factor.
       y: the second factor, in the same dtype.
       dtype: the products' dtype; the factors' by default.
@@ -68,7 +69,13 @@ def batched_product(
     """
     if x.dtype == jnp.float32 and _is_rounded() and active_platform() == "cpu":
         return _rounded(axes, x, y).astype(dtype or x.dtype)
-    return jnp.einsum(axes, x, y, preferred_element_type=dtype)
+    # As `jnp.einsum`, which takes several times as long to trace.
+    of_x, _, rest = axes.partition(",")
+    of_y, _, out = rest.partition("->")
+    batch, shared = len(out) - 2, next(axis for axis in of_x if axis not in out)
+    own = tuple(range(batch))
+    places = ((of_x.index(shared),), (of_y.index(shared),)), (own, own)
+    return jax.lax.dot_general(x, y, places, preferred_element_type=dtype or x.dtype)
 
 
 def _is_rounded() -> bool:

@@ -87,7 +87,10 @@ class Transformer:
         Returns:
           Parameters in `config.param_dtype`.
         """
-        params = split_layers(nn.meta.unbox(boxed_parameters(self.config, key)), frozen_layers)
+        return self._in_stacks(boxed_parameters(self.config, key), key, frozen_layers)
+
+    def _in_stacks(self, boxed: Params, key: Array, frozen_layers: int) -> Params:
+        params = split_layers(nn.meta.unbox(boxed), frozen_layers)
         if self.lora is not None:
             params[ADAPTERS] = self.init_adapters(jax.random.fold_in(key, 1), frozen_layers)
         return params
@@ -117,8 +120,9 @@ class Transformer:
         return shapes
 
     def _boxed_shapes(self) -> Params:
-        draw: Any = partial(boxed_parameters, self.config)
-        return jax.eval_shape(draw, jax.random.key(0))
+        leaves, tree = _boxed(self.config)
+        shapes: Params = jax.tree.unflatten(tree, leaves)
+        return shapes
 
     def apply(
         self,
@@ -421,6 +425,12 @@ class Transformer:
 
 
 @lru_cache(maxsize=64)  # tracing a model's initial parameters takes a tenth of a second
-def _abstract(model: Transformer, frozen_layers: int) -> tuple[list[Any], Any]:
-    draw: Any = partial(model.init, frozen_layers=frozen_layers)
+def _boxed(config: TransformerConfig) -> tuple[list[Any], Any]:
+    draw: Any = partial(boxed_parameters, config)
     return jax.tree.flatten(jax.eval_shape(draw, jax.random.key(0)))
+
+
+@lru_cache(maxsize=64)
+def _abstract(model: Transformer, frozen_layers: int) -> tuple[list[Any], Any]:
+    parts: Any = partial(model._in_stacks, frozen_layers=frozen_layers)
+    return jax.tree.flatten(jax.eval_shape(parts, model._boxed_shapes(), jax.random.key(0)))

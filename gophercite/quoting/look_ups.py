@@ -4,6 +4,7 @@
 `jnp.take_along_axis` take twenty. A sampling program has a hundred of them.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
@@ -19,7 +20,23 @@ def look_up(table: Array, *index: Int[Array, "..."]) -> Array:
     Returns:
       `table[*index]`.
     """
-    return table.at[index].get(mode="clip", wrap_negative_indices=False)
+    # As `table.at[index].get(mode="clip", wrap_negative_indices=False)`, which takes several times
+    # as long to trace.
+    index = tuple(jnp.broadcast_arrays(*index))
+    where, firsts = index[0].ndim, tuple(range(len(index)))
+    rest = table.shape[len(index) :]
+    starts = [jax.lax.expand_dims(each, (where,)) for each in index]
+    return jax.lax.gather(
+        table,
+        jax.lax.concatenate(starts, where) if len(starts) > 1 else starts[0],
+        jax.lax.GatherDimensionNumbers(
+            offset_dims=tuple(range(where, where + len(rest))),
+            collapsed_slice_dims=firsts,
+            start_index_map=firsts,
+        ),
+        slice_sizes=(1,) * len(index) + rest,
+        mode="clip",
+    )
 
 
 def look_up_by_row(table: Array, index: Int[Array, "rows columns"]) -> Array:
