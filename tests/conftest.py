@@ -51,7 +51,9 @@ import jax
 import jaxtyping
 import pytest
 from jax._src.interpreters import mlir
+from jax.experimental.compilation_cache import compilation_cache
 
+import tests.signatures  # noqa: F401  the hook below imports its first word only
 from tests.long_forms import IS_LONG
 
 # Modules whose types and shapes every call in a test is checked against.
@@ -68,7 +70,7 @@ CHECKED = [
 jax.config.update("jax_num_cpu_devices", 8)
 # That of the environment is for the programs that tests start.
 jax.config.update("jax_compilation_cache_dir", None)
-jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
+jaxtyping.install_import_hook(CHECKED, "tests.signatures.checked")
 
 # JAX gives each program's MLIR a context of its own, which takes 5 milliseconds and a megabyte.
 mlir.make_ir_context = functools.cache(mlir.make_ir_context)
@@ -101,6 +103,8 @@ def _cache_as_before() -> Iterator[None]:
     before = jax.config.values["jax_compilation_cache_dir"]
     yield
     jax.config.update("jax_compilation_cache_dir", before)
+    if before is None:
+        compilation_cache.reset_cache()  # or JAX goes on to write what it compiles there
 
 
 # What takes longest comes first, so that no process is left alone with it in the end.
