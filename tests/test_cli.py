@@ -14,6 +14,7 @@ from gophercite.model_folders.folder import Model, describe_run, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import Vocabulary, train_sentencepiece
+from tests.drawn_parameters import drawn_parameters
 
 GOOD = '{"id": "d1", "title": "Aldgate", "text": "Aldgate lies on the river Orm."}\n'
 BAD = '{"id": "d2", "title": 7, "text": "x"}\n'
@@ -56,7 +57,7 @@ def test_info_of_model_folder(
     tmp_path: pathlib.Path, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transformer = Transformer(CONFIG)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     folder = tmp_path / "model"
     save_model(folder, Model(transformer, params, vocabulary, {"source": "a test"}))
     assert cli.main(["info", str(folder), "--json"]) == 0

@@ -33,6 +33,7 @@ from gophercite.records.answers import Answer, LeftOut, Sample
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.retrieval.index import DocumentIndex
 from tests.answering.test_many_questions import model as small_model
+from tests.drawn_parameters import drawn_heads
 from tests.long_forms import LONG
 
 MODEL = pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model"
@@ -262,7 +263,7 @@ def test_one_sample_alone_has_nothing_to_agree_with() -> None:
 def reward_model() -> Model:
     """Heads drawn at random on the bundled model: what they say is not the matter here."""
     transformer, params = model().transformer, dict(model().params)
-    params[HEADS] = RewardModel(transformer).init_heads(jax.random.key(0))
+    params[HEADS] = drawn_heads(RewardModel(transformer), 0)
     return Model(transformer, params, model().vocabulary, {})
 
 

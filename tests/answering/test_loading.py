@@ -24,7 +24,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.retrieval.contexts import SearchResult
 from gophercite.vocabularies import load_vocabulary
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 
 VOCABULARY = (
     pathlib.Path(__file__).parents[2] / "data_pipelines" / "sample_world" / "model" / "vocabulary"
@@ -54,7 +54,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, pat
     transformer, vocabulary = Transformer(CONFIG), load_vocabulary(VOCABULARY)
     params = drawn_parameters(transformer)
     save_model(folder / "model", Model(transformer, params, vocabulary, {}))
-    heads = {HEADS: RewardModel(transformer).init_heads(jax.random.key(1))}
+    heads = {HEADS: drawn_heads(RewardModel(transformer), 1)}
     save_model(folder / "rewards", Model(transformer, {**params, **heads}, vocabulary, {}))
     return folder / "model", folder / "rewards"
 

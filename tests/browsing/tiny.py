@@ -28,7 +28,7 @@ from gophercite.models.parameters import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from tests.browser.sites import site
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 
 VOCABULARY = read_vocabulary(
     pathlib.Path(__file__).parents[2] / "data_pipelines/sample_world/model"
@@ -50,7 +50,7 @@ RULES = Settings(actions=(4, 6), view_lines=6, results=3)
 @functools.cache
 def parameters() -> Params:
     params = drawn_parameters(TRUNK)
-    judge = {**params, HEADS: RewardModel(TRUNK).init_heads(jax.random.key(1))}
+    judge = {**params, HEADS: drawn_heads(RewardModel(TRUNK), 1)}
     policy = jax.jit(split_layers, static_argnums=1)(params, FROZEN_LAYERS)
     return {**policy, REWARD_MODEL: judge, "value_head": {}, "teacher": {}}
 

@@ -20,7 +20,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.prompts import encode_judged
 from gophercite.vocabularies import load_vocabulary
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 from tests.long_forms import IS_LONG, LONG
 
 VOCABULARY = (
@@ -46,7 +46,7 @@ def model(with_heads: bool = False) -> Model:
     transformer = Transformer(CONFIG)
     params = drawn_parameters(transformer)
     if with_heads:
-        params = {**params, HEADS: RewardModel(transformer).init_heads(jax.random.key(1))}
+        params = {**params, HEADS: drawn_heads(RewardModel(transformer), 1)}
     return Model(transformer, params, load_vocabulary(VOCABULARY), {})
 
 
@@ -149,7 +149,7 @@ def test_padding_does_not_exceed_the_learned_positions() -> None:
     config = dataclasses.replace(CONFIG, position="learned", max_positions=longest)
     transformer = Transformer(config)
     judge = RewardModel(transformer)
-    params = {**drawn_parameters(transformer), HEADS: judge.init_heads(jax.random.key(1))}
+    params = {**drawn_parameters(transformer), HEADS: drawn_heads(judge, 1)}
     learned = Model(transformer, params, model().vocabulary, {})
     assert np.isfinite(Scorer(learned).score(QUESTION, ANSWERS).reward).all()
 

@@ -24,6 +24,7 @@ from gophercite.models.parameters import HEADS, REWARD_MODEL, TEACHER, TRAINED, 
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 from tests.long_forms import IS_LONG, LONG
 
 pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
@@ -56,10 +57,10 @@ def folders(tmp_path_factory):
     settings = {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"}
     gin_files.load(["gin_configs/sft_sample_world.gin"], TINY | settings)
     transformer = Transformer(configuration.build().transformer.config)
-    params = transformer.init(jax.random.key(3))
+    params = drawn_parameters(transformer, 3)
     vocabulary = bundled_vocabulary()
     save_model(root / "policy", Model(transformer, params, vocabulary, {}))
-    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    heads = drawn_heads(RewardModel(transformer), 4)
     save_model(root / "judge", Model(transformer, {**params, HEADS: heads}, vocabulary, {}))
     return {
         "INITIAL_CHECKPOINT": repr(str(root / "policy")),

@@ -21,6 +21,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.program import Program
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 
 pytestmark = pytest.mark.usefixtures("two_devices")
 
@@ -34,7 +35,7 @@ def base(tmp_path_factory):
     config = configuration.build().transformer.config
     model = Transformer(dataclasses.replace(config, param_dtype="bfloat16"))
     folder = tmp_path_factory.mktemp("models") / "base"
-    params = model.init(jax.random.key(3))
+    params = drawn_parameters(model, 3)
     save_model(folder, Model(model, params, bundled_vocabulary(), {}))
     return folder
 
@@ -76,7 +77,7 @@ def test_a_run_with_adapters_begins_with_a_model(tmp_path, capsys):
 def test_reinforcement_learning_holds_the_base_once(tmp_path, base):
     """As the run's first state has it; both models are named by what they hold."""
     start = load_model(base)
-    heads = RewardModel(start.transformer).init_heads(jax.random.key(4))
+    heads = drawn_heads(RewardModel(start.transformer), 4)
     judge = dataclasses.replace(start, params={**start.params, HEADS: heads})
     save_model(tmp_path / "judge", judge)
     settings = TINY | _paths("x", base) | {"REWARD_MODEL": repr(str(tmp_path / "judge"))}

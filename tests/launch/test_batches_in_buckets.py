@@ -18,6 +18,7 @@ from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.records import Question
+from tests.drawn_parameters import drawn_parameters
 
 LAUNCH = pathlib.Path(__file__).parents[2] / "launch"
 PAGES = [
@@ -53,7 +54,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
                 position="rope", dtype="float32",
             )
         )  # fmt: skip
-        params = transformer.init(jax.random.key(0))
+        params = drawn_parameters(transformer)
         save_model(f"{BUCKET}/tiny", Model(transformer, params, trained(), {"id": "tiny"}))
         records.write(f"{BUCKET}/questions.jsonl.gz", QUESTIONS)
         yield found

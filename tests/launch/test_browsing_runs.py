@@ -51,6 +51,7 @@ from gophercite.monitoring.metrics import read_metrics
 from gophercite.records import Question
 from gophercite.storage.json_lines import read_json_lines
 from gophercite.training.early_stopping import EarlyStopping
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 from tests.long_forms import LONG
 
 pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
@@ -81,10 +82,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ONE_LAYER | {"MODEL_DIR": "x", "INITIAL_CHECKPOINT": "None"},
     )
     transformer = Transformer(configuration.build().transformer.config)
-    params = transformer.init(jax.random.key(3))
+    params = drawn_parameters(transformer, 3)
     vocabulary = bundled_vocabulary()
     save_model(root / "policy", Model(transformer, params, vocabulary, {}))
-    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    heads = drawn_heads(RewardModel(transformer), 4)
     save_model(root / "judge", Model(transformer, {**params, HEADS: heads}, vocabulary, {}))
     make_split(
         root, "train", seed=0, pages=40, questions=12, demonstrated=4, steps=(1,),

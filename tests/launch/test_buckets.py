@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import configuration
 import dry_run
 import gin_files
-import jax
 import pytest
 import train
 from google_storage import BUCKET, Storage, google_storage
@@ -19,6 +18,7 @@ from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 
 pytestmark = pytest.mark.usefixtures("two_devices", "same_programs")
 
@@ -75,9 +75,9 @@ def storage() -> Iterator[Storage]:
             SMALL | FILES["sft_gopher_280b"] | {"INITIAL_CHECKPOINT": "None"},
         )
         transformer = Transformer(configuration.build().transformer.config)
-        params = transformer.init(jax.random.key(0))
+        params = drawn_parameters(transformer)
         save_model(f"{BUCKET}/models/start", Model(transformer, params, bundled_vocabulary(), {}))
-        heads = RewardModel(transformer).init_heads(jax.random.key(1))
+        heads = drawn_heads(RewardModel(transformer), 1)
         judge = Model(transformer, {**params, "heads": heads}, bundled_vocabulary(), {})
         save_model(f"{BUCKET}/models/judge", judge)
         yield found

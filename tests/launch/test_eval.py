@@ -15,7 +15,6 @@ import sys
 import time
 from typing import get_args
 
-import jax
 import pytest
 from entailment import entailment_server
 from evaluation_settings import WRITTEN, Evaluation
@@ -33,6 +32,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question, Span
 from gophercite.reports.results import Choice
 from gophercite.retrieval.index import DocumentIndex
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 from tests.long_forms import IS_LONG
 
 PATIENCE = 300  # seconds
@@ -47,9 +47,9 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         position="rope", dtype="float32",
     )  # fmt: skip
     transformer = Transformer(config)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     save_model(folder, Model(transformer, params, trained(), {"id": "tiny"}))
-    heads = RewardModel(transformer).init_heads(jax.random.key(1))
+    heads = drawn_heads(RewardModel(transformer), 1)
     judge = Model(transformer, {**params, HEADS: heads}, trained(), {"id": "judge"})
     save_model(folder.with_name("judge"), judge)
     return folder

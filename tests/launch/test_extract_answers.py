@@ -6,7 +6,6 @@ import pathlib
 
 import browse_report
 import extract_answers
-import jax
 import pytest
 import train
 from google_storage import BUCKET, google_storage
@@ -22,6 +21,7 @@ from gophercite.records import Completion, Question
 from gophercite.reports import overlap
 from gophercite.reports.extraction import extraction_lines, extraction_section
 from tests.data_pipelines.test_browsing_comparisons import episode
+from tests.drawn_parameters import drawn_parameters
 
 ASKED = {
     "a": ("Who built the lighthouse?", ("Anna", "Anna Vell"), "Anna Vell built it [1]."),
@@ -98,7 +98,7 @@ def test_from_episodes_to_an_extractor_and_its_score(
     assert held_out.completion == "Tom"
     assert len(list(records.read(data / "completions_train.jsonl", Completion))) == 3
     transformer = Transformer(CONFIG)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     save_model(tmp_path / "start", Model(transformer, params, bundled_vocabulary(), {}))
     bindings = {
         "MODEL_DIR": repr(str(tmp_path / "extractor")),
@@ -154,7 +154,7 @@ def test_all_files_may_be_in_a_bucket(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     transformer = Transformer(CONFIG)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     save_model(tmp_path / "model", Model(transformer, params, bundled_vocabulary(), {}))
     monkeypatch.chdir(tmp_path)
     common = ["--model", "model", "--max-tokens", "8", "--together", "2"]

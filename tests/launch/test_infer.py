@@ -26,6 +26,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.records import Hit, Question
 from gophercite.records.answers import answer_from_json
 from gophercite.retrieval.index import DocumentIndex
+from tests.drawn_parameters import drawn_parameters
 from tests.long_forms import LONG
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "infer.py"
@@ -51,7 +52,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         position="rope", dtype="float32",
     )  # fmt: skip
     transformer = Transformer(config)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     save_model(folder / "tiny", Model(transformer, params, trained(), {"id": "tiny"}))
     records.write(folder / "questions.jsonl", QUESTIONS)
     flags = {

@@ -27,6 +27,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.records import Comparison
 from gophercite.reports.results import json_lines
+from tests.drawn_parameters import drawn_heads
 
 pytestmark = pytest.mark.usefixtures("two_devices")
 
@@ -41,7 +42,7 @@ def models() -> dict[str, Model]:
     transformer = Transformer(configuration.build().transformer.config)
     vocabulary = bundled_vocabulary()
     sft, rm, rl = map(transformer.init, jax.random.split(jax.random.key(3), 3))
-    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    heads = drawn_heads(RewardModel(transformer), 4)
     return {
         "sft_0": Model(transformer, sft, vocabulary, {}),
         "rm_0": Model(transformer, {**rm, HEADS: heads}, vocabulary, {}),

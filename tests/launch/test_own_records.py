@@ -5,7 +5,6 @@ import pathlib
 import re
 import shlex
 
-import jax
 import pytest
 import train
 
@@ -14,6 +13,7 @@ from data_pipelines.sample_world.vocabulary import bundled_vocabulary
 from gophercite.model_folders.folder import Model, load_model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
+from tests.drawn_parameters import drawn_parameters
 
 pytestmark = pytest.mark.usefixtures("two_devices")
 
@@ -36,7 +36,7 @@ def here(tmp_path, monkeypatch, cache) -> pathlib.Path:
         position="rope", dtype="float32",
     )  # fmt: skip
     transformer = Transformer(config)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     save_model(tmp_path / "tiny", Model(transformer, params, bundled_vocabulary(), {}))
     return tmp_path
 

@@ -38,6 +38,7 @@ from gophercite.ratings.study import Study
 from gophercite.records import RatedAnswer
 from gophercite.reports.results import json_lines
 from gophercite.reports.saved_results import SavedResultsError
+from tests.drawn_parameters import drawn_heads
 
 pytestmark = pytest.mark.usefixtures("two_devices")
 
@@ -53,7 +54,7 @@ def models() -> dict[str, Model]:
     gin_files.load(["gin_configs/sft_sample_world.gin"], settings)
     transformer = Transformer(configuration.build().transformer.config)
     sft, rm = map(transformer.init, jax.random.split(jax.random.key(3), 2))
-    heads = RewardModel(transformer).init_heads(jax.random.key(4))
+    heads = drawn_heads(RewardModel(transformer), 4)
     vocabulary = bundled_vocabulary()
     return {
         "sft": Model(transformer, sft, vocabulary, {}),

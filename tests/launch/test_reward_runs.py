@@ -26,6 +26,7 @@ from gophercite.model_folders.folder import (
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.monitoring.metrics import read_metrics
+from tests.drawn_parameters import drawn_parameters
 
 pytestmark = pytest.mark.usefixtures("two_devices")
 
@@ -55,7 +56,7 @@ def test_a_run_from_a_language_model_ends_in_a_model_that_judges(tmp_path, compa
     settings = {**SMALL, **comparisons, "MODEL_DIR": str(folder)}
     gin_files.load([RUN], {**settings, "INITIAL_CHECKPOINT": "None"})
     transformer = Transformer(configuration.build().transformer.config)
-    params = transformer.init(jax.random.key(3))
+    params = drawn_parameters(transformer, 3)
     save_model(start, Model(transformer, params, vocabulary, {}))
 
     # The run begins with that model's parameters.

@@ -34,7 +34,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters, drawn_value_head
 from tests.long_forms import LONG
 from tests.quoting.quote_worlds import TokenList
 
@@ -85,9 +85,9 @@ def parameters(of: A2CLearner, frozen: int = 1) -> Params:
         lambda leaf: draws.normal(size=leaf.shape).astype(leaf.dtype), judge.transformer.abstract()
     )
     trunk["embed"]["positions"] *= 0.1  # what is said counts, more than where
-    reward_model = {**trunk, HEADS: judge.init_heads(jax.random.key(3))}
+    reward_model = {**trunk, HEADS: drawn_heads(judge, 4)}
     policy = drawn_parameters(of.transformer, frozen_layers=frozen)
-    value_head = of.value_head.init(jax.random.key(1))
+    value_head = drawn_value_head(of.value_head, 1)
     return of.with_extra_parts(policy, reward_model, value_head)
 
 

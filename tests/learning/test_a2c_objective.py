@@ -32,7 +32,7 @@ from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.quoting.constraint import QuoteConstraint
 from gophercite.quoting.quote_settings import QuoteSettings
 from gophercite.quoting.quote_state import QuoteTables, advance, allowed, initial
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters, drawn_value_head
 from tests.learning.test_a2c import BYTES, PAGES, plan
 from tests.long_forms import LONG
 
@@ -243,8 +243,8 @@ def parameters(frozen: int, lora: LoRA | None) -> tuple[Params, Params, Params]:
     start = drawn_parameters(of.transformer, frozen_layers=frozen)
     start[TRAINED] = jax.tree.map(lambda leaf: 3 * np.array(leaf), start[TRAINED])
     judge = drawn_parameters(MODEL)
-    judge["heads"] = of.rewards.model.init_heads(start_key())
-    value_head = of.value_head.init(jax.random.key(1))
+    judge["heads"] = drawn_heads(of.rewards.model)
+    value_head = drawn_value_head(of.value_head, 1)
     params = of.with_extra_parts(start, judge, value_head)
     moved = list(of.trained(params))
     params = {**params, **{name: noise(params[name], 5, 0.2) for name in moved}}

@@ -32,7 +32,7 @@ from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import DEFAULT_RULES, Partitioner, make_mesh
 from gophercite.planning.needed_flops import forward_flops, ppo_flops
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters, drawn_value_head
 from tests.long_forms import LONG
 
 VOCABULARY = 13
@@ -110,8 +110,8 @@ def noisy(params: Params, seed: int, size: float) -> Params:
 def params() -> Params:
     """A policy that has left its teacher, and a critic that says something."""
     policy = drawn_parameters(MODEL, 11)
-    judge = {**policy, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
-    head = WHOLE.value_head.init(jax.random.key(2))
+    judge = {**policy, HEADS: drawn_heads(WHOLE.reward_model, 1)}
+    head = drawn_value_head(WHOLE.value_head, 2)
     params = WHOLE.with_extra_parts(policy, judge, noisy(head, 5, 0.3))
     for number, name in enumerate((TRAINED, VALUE_TRUNK, "embed")):
         params[name] = noisy(params[name], number, 0.2)
@@ -355,10 +355,10 @@ def test_gradients_are_those_of_the_reference_by_differences(params: Params) -> 
             for a, b in zip(jax.tree.leaves(slopes[part]), jax.tree.leaves(direction), strict=True)
         )
         ends = []
-        for step in (-1e-3, 1e-3):
+        for step in (-3e-5, 3e-5):  # between them, few ReLUs and clipped ratios change sides
             moved = jax.tree.map(lambda p, d, e=step: np.array(p) + e * d, params[part], direction)  # type: ignore[misc]
             ends.append(float(objective({**params, part: moved}, batch, 1.0)[0]))
-        np.testing.assert_allclose((ends[1] - ends[0]) / 2e-3, along, rtol=0.03, atol=0.05)
+        np.testing.assert_allclose((ends[1] - ends[0]) / 6e-5, along, rtol=0.03, atol=0.1)
 
 
 def test_a_minibatch_s_gradient_is_a_mean_over_its_share_of_the_tokens(params: Params) -> None:

@@ -24,7 +24,7 @@ from gophercite.models.parameters import (
     merge_layers,
 )
 from gophercite.models.transformer import Transformer
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters, drawn_value_head
 from tests.learning.test_ppo import CONFIG, WHOLE, learner, noisy, random_experience
 from tests.long_forms import LONG
 
@@ -47,8 +47,8 @@ def make(frozen: int, lora: LoRA | None = None, **settings: Any) -> Case:
     policy = drawn_parameters(of.transformer, 1, frozen)
     base = {name: part for name, part in policy.items() if name != ADAPTERS}
     teacher = merge_layers(base)
-    judge = {**teacher, HEADS: WHOLE.reward_model.init_heads(jax.random.key(1))}
-    head = noisy(of.value_head.init(jax.random.key(2)), 5, 0.3)
+    judge = {**teacher, HEADS: drawn_heads(WHOLE.reward_model, 1)}
+    head = noisy(drawn_value_head(of.value_head, 2), 5, 0.3)
     params = of.with_extra_parts(policy, judge, head)
     trained = of.trained(params).keys() - {VALUE_HEAD}
     for number, name in enumerate(sorted(trained)):

@@ -16,7 +16,7 @@ from gophercite.models.parameters import split_layers
 from gophercite.models.reward_model import RewardModel, Verdict
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters
 from tests.long_forms import LONG
 
 PAIRS, LENGTH = 8, 12
@@ -74,7 +74,7 @@ UPDATE_QUICKLY, EVALUATE = jax.jit(QUICK.update), jax.jit(QUICK.evaluate)
 def initial():
     transformer = Transformer(CONFIG)
     params = drawn_parameters(transformer)
-    return {**params, "heads": RewardModel(transformer).init_heads(jax.random.key(1))}
+    return {**params, "heads": drawn_heads(RewardModel(transformer), 1)}
 
 
 def start(learner, frozen=0):

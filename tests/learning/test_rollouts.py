@@ -27,7 +27,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import REWARD_MODEL, TEACHER, TRAINED, VALUE_HEAD, Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
-from tests.drawn_parameters import drawn_parameters
+from tests.drawn_parameters import drawn_heads, drawn_parameters, drawn_value_head
 from tests.learning.test_a2c_objective import CONFIG as JUDGE_CONFIG
 from tests.learning.test_a2c_objective import Handed
 from tests.quoting.quote_worlds import TokenList
@@ -98,8 +98,8 @@ def initial() -> Params:
     policy["unembed"] = {"kernel": jnp.zeros((WIDTH, BYTES.size))}
     reward_model = drawn_parameters(judge.transformer, 1)
     reward_model[TRAINED] = jax.tree.map(lambda leaf: 6 * leaf, reward_model[TRAINED])
-    reward_model["heads"] = judge.init_heads(jax.random.key(2))
-    value_head = of.value_head.init(jax.random.key(3))
+    reward_model["heads"] = drawn_heads(judge, 2)
+    value_head = drawn_value_head(of.value_head, 3)
     return of.with_extra_parts(policy, reward_model, value_head)
 
 

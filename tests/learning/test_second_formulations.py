@@ -15,6 +15,7 @@ from gophercite.models.config import TransformerConfig
 from gophercite.models.parameters import Params
 from gophercite.models.reward_model import RewardModel
 from gophercite.models.transformer import Transformer
+from tests.drawn_parameters import drawn_heads
 from tests.learning.test_a2c_objective import Handed
 
 MODEL = Transformer(
@@ -89,7 +90,7 @@ def test_the_reward_model_s_loss_and_gradients() -> None:
     known, labels = np.array([1.0, 1, 1, 0]), rng.integers(0, 2, (ROWS, 2)).astype(float)
     labelled = np.array([[1.0, 0], [1, 1], [0, 0], [1, 1]])
     params = jax.tree.map(lambda leaf: 3 * leaf, MODEL.init(jax.random.key(0)))
-    params["heads"] = RewardModel(MODEL).init_heads(jax.random.key(2))
+    params["heads"] = drawn_heads(RewardModel(MODEL), 4)
 
     def log_sigmoid(x: Array) -> Array:
         return -jnp.log1p(jnp.exp(-x))

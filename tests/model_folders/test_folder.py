@@ -38,6 +38,7 @@ from gophercite.models.transformer import Transformer
 from gophercite.partitioning import Partitioner, make_mesh
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.vocabularies import Vocabulary, train_sentencepiece
+from tests.drawn_parameters import drawn_parameters
 
 CONFIG = TransformerConfig(
     vocab_size=384,
@@ -62,7 +63,7 @@ def vocabulary() -> Vocabulary:
 @pytest.fixture(scope="module")
 def model(vocabulary: Vocabulary) -> Model:
     transformer = Transformer(CONFIG)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     return Model(transformer, params, vocabulary, {"source": "a test", "seed": 0})
 
 

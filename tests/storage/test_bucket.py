@@ -26,6 +26,7 @@ from gophercite.storage import StorageError, local_copy, whole_folder, write_who
 from gophercite.storage.json_lines import read_json_lines
 from gophercite.storage.paths import upload
 from gophercite.vocabularies import VocabularyError, load_vocabulary, train_sentencepiece
+from tests.drawn_parameters import drawn_parameters
 
 CONFIG = TransformerConfig(
     vocab_size=384, d_model=16, num_layers=3, num_heads=2, head_dim=8, d_ff=32, position="rope"
@@ -43,7 +44,7 @@ def storage() -> Iterator[Storage]:
 def model() -> Model:
     texts = [f"The town of Aldgate number {i} lies on the river Orm." for i in range(200)]
     transformer = Transformer(CONFIG)
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     return Model(transformer, params, train_sentencepiece(texts, 384), {"source": "a test"})
 
 

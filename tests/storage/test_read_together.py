@@ -13,6 +13,7 @@ from gophercite.model_folders.folder import Model, save_model
 from gophercite.models.config import TransformerConfig
 from gophercite.models.transformer import Transformer
 from gophercite.vocabularies import train_sentencepiece
+from tests.drawn_parameters import drawn_parameters
 
 SCRIPT = pathlib.Path(__file__).with_name("read_together.py")
 CONFIG = TransformerConfig(
@@ -48,7 +49,7 @@ def until_the_end(lines: Iterator[str]) -> Iterator[str]:
 def test_each_tensor_is_checked_once_and_damage_refused_by_both(tmp_path: pathlib.Path) -> None:
     transformer = Transformer(CONFIG)
     texts = [f"The town of Aldgate number {i} lies on the river Orm." for i in range(200)]
-    params = transformer.init(jax.random.key(0))
+    params = drawn_parameters(transformer)
     whole, damaged = tmp_path / "model", tmp_path / "damaged"
     save_model(whole, Model(transformer, params, train_sentencepiece(texts, 384), {}))
     shutil.copytree(whole, damaged)

@@ -37,6 +37,7 @@ from gophercite.training.initialisation import PretrainedInitialisation, RandomI
 from gophercite.training.loop import train
 from gophercite.training.settings import TrainSettings
 from gophercite.weights.export import export_weights
+from tests.drawn_parameters import drawn_parameters
 from tests.learning.test_supervised import make_batch
 from tests.vocabulary_fixtures import trained
 
@@ -63,7 +64,7 @@ STEPS = 4
 
 def save_base(folder: pathlib.Path, seed: int = 0) -> None:
     transformer = Transformer(dataclasses.replace(CONFIG, param_dtype="bfloat16"))
-    params = transformer.init(jax.random.key(seed))
+    params = drawn_parameters(transformer, seed)
     save_model(folder, Model(transformer, params, trained(), {"seed": seed}))
 
 

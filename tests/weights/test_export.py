@@ -34,6 +34,7 @@ from gophercite.weights.checkpoint import INDEX, Checkpoint
 from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 from gophercite.weights.model_types import write_architecture
+from tests.drawn_parameters import drawn_heads
 from tests.weights import parity
 from tests.weights.samples import CHECKPOINTS, FAMILIES, WITH_IMAGES, checkpoint
 
@@ -250,7 +251,7 @@ def test_what_no_family_has_is_named(name: str, tmp_path: pathlib.Path) -> None:
 
 def test_reward_models_are_refused(own: pathlib.Path, tmp_path: pathlib.Path) -> None:
     model = load_model(own)
-    heads = RewardModel(model.transformer).init_heads(jax.random.key(1))
+    heads = drawn_heads(RewardModel(model.transformer), 1)
     rewarding = dataclasses.replace(model, params={**model.params, "heads": heads})
     save_model(tmp_path / "rewards", rewarding)
     with pytest.raises(ValueError, match="rewards: the model has heads, so it is a reward model"):

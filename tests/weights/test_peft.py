@@ -22,6 +22,7 @@ from gophercite.training.checkpoints import Checkpoints
 from gophercite.weights.export import export_weights
 from gophercite.weights.hugging_face import import_weights
 from gophercite.weights.peft import export_adapters
+from tests.drawn_parameters import drawn_heads
 from tests.weights.samples import checkpoint
 
 WRAPPED = "base_model.model."
@@ -49,7 +50,7 @@ def save_run(
     checkpoints = Checkpoints(folder, base=trained_on)
     params = {**model.params, ADAPTERS: adapters}
     if reward_model:
-        heads = RewardModel(transformer).init_heads(jax.random.key(seed))
+        heads = drawn_heads(RewardModel(transformer), seed)
         heads[SUPPORTED_AND_PLAUSIBLE]["bias"] += 0.75
         params[HEADS] = heads
     checkpoints.save(TrainState(jnp.int32(1), params, {}, None, jax.random.key(0)), {}, Score(0.5))
