@@ -7,6 +7,8 @@ the rows it counts, so that the next item to rate is found by an index instead o
 
 import sqlalchemy as sa
 
+VERSION = "0002"  # the newest revision under `migrations/versions/`, which makes these tables
+
 METADATA = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -15,11 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import alembic.command
-import alembic.config
 import sqlalchemy as sa
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from gophercite.ratings import schema
 from gophercite.storage.json_fields import in_one_line
@@ -179,26 +175,37 @@ def _migrate(connection: sa.Connection) -> None:
     Raises:
       StudyError: they are of a later version.
     """
+    there = _version(connection)
+    if there == schema.VERSION:
+        return
+    # Imported here because nearly all databases are up to date, and it takes a tenth of a second.
+    import alembic.command
+    import alembic.config
+    from alembic.script import ScriptDirectory
+
     config = alembic.config.Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    scripts = ScriptDirectory.from_config(config)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if there is not None and there not in known:
+        raise StudyError(
+            f"the database has version {there}, made by a later version of this program"
+        )
     logger = logging.getLogger("alembic")
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
-        there = MigrationContext.configure(connection).get_current_revision()
-        if there == scripts.get_current_head():
-            return
-        if there is not None and there not in {
-            script.revision for script in scripts.walk_revisions()
-        }:
-            raise StudyError(
-                f"the database has version {there}, made by a later version of this program"
-            )
         alembic.command.upgrade(config, "head")
     finally:
         logger.setLevel(level)
+
+
+def _version(connection: sa.Connection) -> str | None:
+    """The version of a database's tables, as Alembic noted it; None for an empty database."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    noted: str | None = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+    return noted
 
 
 def _without_password(url: str) -> str:

@@ -1,7 +1,7 @@
 """Run by Alembic: uses the connection that `gophercite.ratings.store` opened, in its transaction.
 
-To make a new version, change `schema.py`, add a file under `versions/` by hand, and let
-`tests/ratings/test_store.py` compare the two.
+To make a new version, change `schema.py` with its `VERSION`, add a file under `versions/` by hand,
+and let `tests/ratings/test_store.py` compare the two.
 """
 
 from alembic import context
