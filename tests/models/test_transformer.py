@@ -563,3 +563,12 @@ def test_rows_past_the_learned_positions_are_refused():
     long = jax.ShapeDtypeStruct((1, 15), jnp.int32)
     with pytest.raises(ValueError, match="rows have 15 tokens"):
         jax.eval_shape(model.apply, params, long, long, long)
+
+
+def test_a_layer_without_a_matrix_is_named():
+    model = Transformer(llama(17, d_model=8, num_layers=1, num_heads=1, d_ff=8))
+    params = model.abstract()
+    del params[TRAINED]["gate"]
+    tokens = jax.ShapeDtypeStruct((1, 4), jnp.int32)
+    with pytest.raises(KeyError, match="the layer's parameters lack 'gate'"):
+        jax.eval_shape(model.apply, params, tokens, tokens, tokens)
