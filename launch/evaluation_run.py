@@ -30,7 +30,7 @@ from gophercite.evaluation.citations import (
     citation_quality,
 )
 from gophercite.evaluation.question_prompts import PromptReport
-from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.model_folders.folder import Model
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress

@@ -24,7 +24,7 @@ from gophercite.cli.answering_flags import settings_of
 from gophercite.cli.sources import keep_compiled_programs
 from gophercite.decoding.across_processes import gather_json
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.model_folders.tensors import TensorFileError
 from gophercite.monitoring.progress import Progress
 from gophercite.records import Document, FoundDocument, Question, Report, read

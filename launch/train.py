@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import host_memory
         import warmup
 
-        from gophercite.model_folders.checkpoint_files import CheckpointError
+        from gophercite.model_folders.checkpoint_errors import CheckpointError
         from gophercite.monitoring.pending import NonFiniteLossError
         from gophercite.storage.json_fields import RecordError
         from gophercite.training.checkpoints import NonFiniteStateError

@@ -350,7 +350,7 @@ def _refusing_damage() -> Iterator[None]:
     Raises:
       RefusedError: the model's files are damaged.
     """
-    from gophercite.model_folders.checkpoint_files import CheckpointError
+    from gophercite.model_folders.checkpoint_errors import CheckpointError
     from gophercite.model_folders.folder_contents import ModelFolderError
     from gophercite.model_folders.tensors import TensorFileError
 

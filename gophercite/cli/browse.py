@@ -227,7 +227,7 @@ def _model(options: argparse.Namespace) -> "BrowsingModel":
         from gophercite.browsing.writer import BrowsingSettings
         from gophercite.commands.constraint import CommandSettings
         from gophercite.decoding.sampling_settings import SamplingSettings
-        from gophercite.model_folders.checkpoint_files import CheckpointError
+        from gophercite.model_folders.checkpoint_errors import CheckpointError
         from gophercite.model_folders.folder import load_model
         from gophercite.model_folders.tensors import TensorFileError
 

@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exports a model, and prints its type."""
-    from gophercite.model_folders.checkpoint_files import CheckpointError
+    from gophercite.model_folders.checkpoint_errors import CheckpointError
     from gophercite.model_folders.folder import ModelFolderError
     from gophercite.model_folders.tensors import TensorFileError
     from gophercite.weights.checkpoint import WeightsError

@@ -20,7 +20,7 @@ from gophercite.decoding.fault_tracking import FaultTables
 from gophercite.decoding.random_keys import take_keys
 from gophercite.decoding.rows import padded_rows
 from gophercite.decoding.sampling_settings import SamplingSettings
-from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.models.parameters import Params
 from gophercite.models.transformer import Transformer
 from gophercite.partitioning import active_platform

@@ -19,8 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from jax.experimental import multihost_utils
 
+from gophercite.model_folders.checkpoint_errors import (
+    DamagedCheckpointError,
+    damaged,
+    share_damage,
+    unusable,
+)
 from gophercite.model_folders.checkpoint_scores import Score, ranking
 from gophercite.model_folders.digests import Digest, digests
 from gophercite.model_folders.event_loops import waiting_event_loops
@@ -33,14 +38,6 @@ AVERAGES = "ema/"
 _EVALUATION = "evaluation.json"
 
 T = TypeVar("T")
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint can't be used; the message says which, why, and what to do."""
-
-
-class DamagedCheckpointError(CheckpointError):
-    """A checkpoint's files are incomplete or differ from what was saved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,13 +144,14 @@ def read_metadata(folder: epath.PathLike, step: int) -> Metadata:
 
     Raises:
       DamagedCheckpointError: the item is missing, truncated or altered.
+      UnreadableCheckpointError: the system refuses to open it.
       StorageError: its bucket can't be used, which does not mean that the checkpoint is damaged.
     """
     place = checkpoints_folder(folder) / str(step)
     path = place / "metadata" / "metadata"
     metadata = _read(path, step, Metadata.from_json)
     if metadata is None:
-        raise _damaged(path, "the file is missing", step)
+        raise damaged(path, "the file is missing", step)
     later = _read(place / _EVALUATION, step, _Evaluation.from_json)
     if later is None:
         return metadata
@@ -188,9 +186,9 @@ def _read(path: epath.Path, step: int, parse: Callable[[Any], T]) -> T | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _damaged(path, f"can't be read: {error.strerror or error}", step) from error
+        raise unusable(path, f"can't be read: {error.strerror or error}", step) from error
     except UnicodeDecodeError as error:
-        raise _damaged(path, "is damaged: it is not text", step) from error
+        raise damaged(path, "is damaged: it is not text", step) from error
     try:
         return parse(json.loads(text))
     except json.JSONDecodeError as error:
@@ -199,9 +197,9 @@ def _read(path: epath.Path, step: int, parse: Callable[[Any], T]) -> T | None:
             if not text.strip()
             else (f"is cut short or damaged: it is not JSON ({error})")
         )
-        raise _damaged(path, reason, step) from error
+        raise damaged(path, reason, step) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(path, "is damaged: it is not what was saved", step) from error
+        raise damaged(path, "is damaged: it is not what was saved", step) from error
 
 
 def read_arrays(
@@ -219,7 +217,8 @@ def read_arrays(
       The arrays, in the shapes and dtypes that were stored.
 
     Raises:
-      DamagedCheckpointError: files are missing, unreadable, or differ from what was saved.
+      DamagedCheckpointError: files are missing, or differ from what was saved.
+      UnreadableCheckpointError: the system refuses to open some.
       StorageError: their bucket can't be used, which does not mean that the checkpoint is damaged.
     """
     import orbax.checkpoint as ocp  # takes 0.15 s to load, and model folders don't need it
@@ -249,7 +248,7 @@ def read_arrays(
         if trouble is not None:
             raise trouble from error
         reason = "files are missing, cut short or damaged: the arrays can't be read"
-        damage = _damaged(path, reason, metadata.step)
+        damage = unusable(path, reason, metadata.step)
         damage.__cause__ = error
     else:
         # If damage hides an array's files, Orbax returns the requested shape without reading it.
@@ -257,38 +256,15 @@ def read_arrays(
             isinstance(array, jax.Array) for array in arrays.values()
         ):
             reason = "files are missing, cut short or damaged: not all arrays were read"
-            damage = _damaged(path, reason, metadata.step)
+            damage = unusable(path, reason, metadata.step)
     share_damage(damage, path, metadata.step)
     found = digests(arrays)
     altered = [name for name in sorted(found) if found[name] != metadata.arrays[name].digest]
     if altered:
         more = f" and {len(altered) - 1} more arrays" if len(altered) > 1 else ""
         reason = f"{altered[0]}{more}: the bits differ from those that were saved"
-        raise _damaged(path, reason, metadata.step)
+        raise damaged(path, reason, metadata.step)
     return arrays
-
-
-def share_damage(damage: DamagedCheckpointError | None, path: epath.Path, step: int) -> None:
-    """Lets all processes agree on whether a checkpoint is damaged; all must call it.
-
-    Otherwise those that find no damage would wait for the others, which try another checkpoint.
-
-    Args:
-      damage: what this process has found.
-      path: what it has read.
-      step: the checkpoint's step.
-
-    Raises:
-      DamagedCheckpointError: a process has found damage, this one or another.
-    """
-    finders = np.zeros(0, int)
-    if jax.process_count() > 1:
-        found = multihost_utils.process_allgather(np.array(damage is not None))
-        finders = np.flatnonzero(found)
-    if damage is not None:
-        raise damage
-    if finders.size:
-        raise _damaged(path, f"is cut short or damaged for process {finders[0]}", step)
 
 
 def best_step(folder: epath.PathLike) -> int | None:
@@ -392,10 +368,3 @@ def _unsealed(stored: Any) -> Any:
 
 def _sha256(contents: Any) -> str:
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-
-
-def _damaged(path: epath.Path, reason: str, step: int) -> DamagedCheckpointError:
-    """The error for users; the library's own message stays in the exception's cause."""
-    return DamagedCheckpointError(
-        f"{path}: {reason}; copy checkpoint {step} again, or move it away to use the others"
-    )

@@ -13,7 +13,7 @@ from typing import Any
 
 from etils import epath
 
-from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.model_folders.config_json import config_from_json, config_to_json
 from gophercite.model_folders.folder_contents import (
     DESCRIPTION,

@@ -21,10 +21,14 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from gophercite.learning.state import TrainState
-from gophercite.model_folders.checkpoint_files import (
-    Base,
+from gophercite.model_folders.checkpoint_errors import (
     CheckpointError,
     DamagedCheckpointError,
+    UnreadableCheckpointError,
+    share_damage,
+)
+from gophercite.model_folders.checkpoint_files import (
+    Base,
     Metadata,
     StoredArray,
     checkpoints_folder,
@@ -32,7 +36,6 @@ from gophercite.model_folders.checkpoint_files import (
     read_arrays,
     read_metadata,
     saved_steps,
-    share_damage,
     write_evaluation,
 )
 from gophercite.model_folders.checkpoint_scores import Score
@@ -291,7 +294,7 @@ class Checkpoints:
 
         Raises:
           CheckpointError: the checkpoint is of another model or optimiser, or of adapters to
-            another model, or no checkpoint is intact.
+            another model, or may not be read, or no checkpoint is intact.
         """
         passed_over: list[str] = []
         for step in reversed(saved_steps(self._folder)):
@@ -318,11 +321,12 @@ class Checkpoints:
         return None
 
     def _read_metadata(self, step: int) -> Metadata:
-        """A checkpoint's metadata; raises DamagedCheckpointError in all processes or in none."""
-        metadata, damage = None, None
+        """A checkpoint's metadata; raises the same error in all processes or in none."""
+        metadata: Metadata | None = None
+        damage: CheckpointError | None = None
         try:
             metadata = read_metadata(self._folder, step)
-        except DamagedCheckpointError as error:
+        except (DamagedCheckpointError, UnreadableCheckpointError) as error:
             damage = error
         share_damage(damage, checkpoints_folder(self._folder) / str(step) / "metadata", step)
         assert metadata is not None
@@ -398,7 +402,7 @@ class Checkpoints:
     def _note_score(self, step: int) -> None:
         try:
             score = read_metadata(self._folder, step).score
-        except DamagedCheckpointError:
+        except (DamagedCheckpointError, UnreadableCheckpointError):
             return
         if score is not None:
             self._scores[step] = score

@@ -14,11 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from gophercite.learning.state import TrainState
-from gophercite.model_folders.checkpoint_files import (
-    CheckpointError,
-    Metadata,
-    name_leaves,
-)
+from gophercite.model_folders.checkpoint_errors import CheckpointError
+from gophercite.model_folders.checkpoint_files import Metadata, name_leaves
 from gophercite.models.parameters import (
     FROZEN,
     Params,

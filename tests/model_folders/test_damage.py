@@ -18,7 +18,7 @@ from vocabulary_fixtures import trained
 
 from gophercite import cli
 from gophercite.learning.state import TrainState
-from gophercite.model_folders.checkpoint_files import CheckpointError
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.model_folders.checkpoint_scores import Score
 from gophercite.model_folders.folder import (
     Model,

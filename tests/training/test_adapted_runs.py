@@ -14,8 +14,8 @@ import pytest
 
 from gophercite.learning.optimizers import adam
 from gophercite.learning.supervised import SupervisedLearner
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.model_folders.checkpoint_files import (
-    CheckpointError,
     name_leaves,
     read_metadata,
     read_parameters,

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from gophercite.learning.optimizers import adam
 from gophercite.learning.state import TrainState
 from gophercite.model_folders import digests as digests_module
+from gophercite.model_folders.checkpoint_errors import CheckpointError
 from gophercite.model_folders.checkpoint_files import (
-    CheckpointError,
     Metadata,
     best_step,
     read_parameters,
@@ -183,6 +183,38 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_pat
     assert saved_steps(tmp_path) == [4]
     again = saved(tmp_path, 5)  # its step can be saved anew
     assert tiny.bits(restore(tmp_path).state) == tiny.bits(again[5])
+
+
+@pytest.fixture
+def nobody():
+    """Until the test ends, this process is of a user who may read nothing that is closed."""
+    me = os.geteuid()
+    yield (lambda: os.seteuid(65534)) if me == 0 else (lambda: None)
+    os.seteuid(me)
+
+
+@pytest.mark.parametrize("closed", ["metadata", "a file of arrays", "a folder"])
+def test_what_may_not_be_read_is_no_damage_and_stays(tmp_path, nobody, closed):
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:  # pytest's own, which others may not enter
+            folder.chmod(0o711)
+    states = saved(tmp_path, 4, 5)
+    path = {
+        "metadata": metadata_of(tmp_path),
+        "a file of arrays": largest(tmp_path, 5),
+        "a folder": metadata_of(tmp_path).parent,
+    }[closed]
+    mode = path.stat().st_mode
+    path.chmod(0)
+    nobody()
+    with pytest.raises(CheckpointError, match="can't be read: Permission denied") as refused:
+        restore(tmp_path)
+    assert str(refused.value).startswith(f"{path}: ")
+    os.seteuid(os.getuid())
+    path.chmod(mode)
+    assert saved_steps(tmp_path) == [4, 5]
+    assert not (tmp_path / "damaged_checkpoints").exists()
+    assert tiny.bits(restore(tmp_path).state) == tiny.bits(states[5])
 
 
 def test_no_whole_checkpoint_is_an_error_not_a_new_start(tmp_path):
