@@ -14,20 +14,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _has_room_in_memory(folder: str) -> bool:
-    """Whether a file system in memory has room for all that tests write, and can run it."""
-    if not os.access(folder, os.W_OK):
-        return False
-    there = os.statvfs(folder)
-    return there.f_bavail * there.f_frsize > 4 * 2**30 and not there.f_flag & os.ST_NOEXEC
-
-
 # What programs keep for the user, and what libraries leave behind, goes into a folder that is taken
-# away in the end; processes side by side share that of the first. pytest keeps the folders of tests
-# that fail. In memory nothing waits for a disk, as databases and checkpoints do all the time.
+# away in the end; processes side by side share that of the first. pytest keeps its own folders.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    if "TMPDIR" not in os.environ and _has_room_in_memory("/dev/shm"):
-        tempfile.tempdir = "/dev/shm"
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="gophercite-tests-")
     os.chmod(tempfile.tempdir, 0o711)  # PostgreSQL runs as a user of its own

@@ -186,18 +186,21 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(tmp_pat
 
 
 @pytest.fixture
-def nobody():
+def nobody(tmp_path):
     """Until the test ends, this process is of a user who may read nothing that is closed."""
-    me = os.geteuid()
+    me, closed = os.geteuid(), []
+    for folder in (tmp_path, *tmp_path.parents):
+        if not (mode := folder.stat().st_mode) & 0o001:  # pytest's own, which others may not enter
+            folder.chmod(mode | 0o011)
+            closed.append((folder, mode))
     yield (lambda: os.seteuid(65534)) if me == 0 else (lambda: None)
     os.seteuid(me)
+    for folder, mode in closed:
+        folder.chmod(mode)
 
 
 @pytest.mark.parametrize("closed", ["metadata", "a file of arrays", "a folder"])
 def test_what_may_not_be_read_is_no_damage_and_stays(tmp_path, nobody, closed):
-    for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o001:  # pytest's own, which others may not enter
-            folder.chmod(0o711)
     states = saved(tmp_path, 4, 5)
     path = {
         "metadata": metadata_of(tmp_path),
