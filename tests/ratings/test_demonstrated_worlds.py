@@ -1,7 +1,6 @@
 """Worlds that are demonstrated in: an index, kills of the server, and the command's errors."""
 
 import concurrent.futures
-import os
 import pathlib
 import signal
 import socket
@@ -191,11 +190,15 @@ def _standing(folder: pathlib.Path) -> list[str]:
     ],
 )
 def test_errors_are_for_people(
-    tmp_path: pathlib.Path, capsys: Says, arguments: tuple[str, ...], said: str
+    tmp_path: pathlib.Path,
+    capsys: Says,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    said: str,
 ) -> None:
     world = recorded(tmp_path / "world")
     file = write(tmp_path / "q.jsonl", question())
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     words = [world if each == "WORLD" else each for each in arguments]
     assert cli.main(["rate", "new", "study", file, *words]) == 1
     error = capsys.readouterr().err

@@ -251,7 +251,7 @@ ROBOTS = (
     "gophercite",
     "GopherCite*",
     "gopher # x",
-    "g",
+    "go",
     "opherci",
     "other",
     "gophercite-images",
@@ -277,7 +277,7 @@ GROUPS = st.tuples(
 @given(st.lists(GROUPS, min_size=1, max_size=4))
 @example(
     [
-        ([("User-agent: ", "g")], [("Disallow: ", "/")]),
+        ([("User-agent: ", "go")], [("Disallow: ", "/")]),
         ([("User-agent: ", "opherci")], [("Allow: ", "/")]),
     ]
 )
@@ -287,6 +287,13 @@ def test_robots_txt_says_what_it_says_to_protego(groups: list[Any]) -> None:
     for path in ("/", "/a", "/ab", "/b"):
         url = f"http://a.example{path}"
         assert ours.can_fetch(url, "gophercite") == whole.can_fetch(url, "gophercite")
+
+
+def test_a_name_of_one_letter_precedes_all_robots() -> None:
+    """Where protego takes the group that comes first (RFC 9309, section 2.2.1)."""
+    rules = rules_for("gophercite", "User-agent: *\nDisallow: /\nUser-agent: g\nDisallow: /a\n")
+    assert rules.can_fetch("http://a.example/", "gophercite")
+    assert not rules.can_fetch("http://a.example/a", "gophercite")
 
 
 def test_robots_txt_that_is_not_to_be_had(server: Server) -> None:
