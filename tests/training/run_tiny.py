@@ -1,8 +1,9 @@
 """A training process: `run_tiny.py MODEL_DIR TOTAL_STEPS PAUSE [PORT]`.
 
 With a port they are two that train together, half the steps first and, from the checkpoint of
-those, the rest; then say how long they waited for their input; and then go back to the checkpoint
-before one that is damaged. What each says is in `MODEL_DIR/PROCESS.log`.
+those, the rest; then say how long they waited for their input, and that one of them may not read a
+checkpoint; and then go back to the checkpoint before one that is damaged. What each says is in
+`MODEL_DIR/PROCESS.log`.
 """
 
 import dataclasses
@@ -20,7 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_learner as tiny
+from etils import epath
 
+from gophercite.model_folders.checkpoint_errors import UnreadableCheckpointError, share_damage
 from gophercite.monitoring.stragglers import input_waits
 from gophercite.training.checkpoints import Checkpoints
 from gophercite.training.feed import process_share
@@ -71,6 +74,11 @@ def main() -> None:
         multihost_utils.sync_global_devices("all have said it")
         waits = input_waits(0.75 * jax.process_index())
         print("input waits:", dict(sorted(waits.items())), file=sys.stderr)
+        closed = UnreadableCheckpointError("closed") if jax.process_index() else None
+        try:
+            share_damage(closed, epath.Path("checkpoints/5"), 5)
+        except UnreadableCheckpointError as error:
+            print("refused:", error, file=sys.stderr)
         go_back(Path(folder) / "damaged")
 
 

@@ -34,6 +34,9 @@ def test_two_processes_of_two_devices_save_and_go_on_together(tmp_path):
     assert "input waits: {}" in messages[1]
     assert f"resuming from checkpoint 2 of {tmp_path}" in messages[0]
     assert saved_steps(tmp_path) == [2, 4]
+    # What one process may not read is refused by both.
+    assert "refused: checkpoints/5: process 1 may not read checkpoint 5" in messages[0]
+    assert "refused: closed" in messages[1]
     # What is damaged for one process is so for both.
     for message, found in zip(messages, ("is cut short or damaged for process 1", ""), strict=True):
         assert "went back to {'step': 2} checkpoint 4 is damaged, moved to " in message
