@@ -24,11 +24,11 @@ fi
 
 ruff check .
 ruff format --check .
-# Types are checked beside the tests, and what is said of them comes last. The kernel is compiled
-# once for all processes.
+# Types are checked in what the tests leave of the cores, and what is said of them comes last. The
+# kernel is compiled once for all processes.
 TYPES="$(mktemp)"
 trap 'rm -f "$TYPES"' EXIT
-mypy ${CI:+--cache-dir=/dev/null} >"$TYPES" 2>&1 & # nobody asks CI a second time
+nice -n 19 mypy ${CI:+--cache-dir=/dev/null} >"$TYPES" 2>&1 & # nobody asks CI a second time
 MYPY=$!
 python -c "from gophercite.kernels.attention import is_available; is_available()"
 # In a fresh clone one process makes the bytecode that the others would each make at the same time.
