@@ -3,17 +3,15 @@
 It handles Ctrl-C before it imports anything slow, so that Ctrl-C is silent during imports, too.
 """
 
-import gc
 import sys
 
-from gophercite import interruption
+from gophercite import importing, interruption
 
 
 def main() -> int:
     """Runs one command from the command line; returns its exit status."""
     interruption.end_at_once()
-    # What is imported and traced stays, so garbage is worth looking for less often than usual.
-    gc.set_threshold(400_000, 20, 100)
+    importing.look_for_garbage_rarely()
     from gophercite import cli
     from gophercite.cli import processes
 

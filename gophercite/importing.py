@@ -10,14 +10,20 @@ _STDERR = 2  # the file descriptor, which libraries write to, too
 _LARGE = {"jax", "tensorflow"}
 
 
+def look_for_garbage_rarely() -> None:
+    """Has Python look for garbage less often than usual: what is imported and traced stays."""
+    gc.set_threshold(400_000, 20, 100)
+
+
 @contextlib.contextmanager
 def libraries() -> Iterator[None]:
     """Inside, imports take two thirds of their time, and print nothing to stderr.
 
     TensorFlow and JAX make more than a million objects while they are imported, and nearly all of
     them stay. Python would look through them for garbage, over and over, and once more when the
-    process ends. Here it doesn't look during the imports, and later it leaves those objects alone.
-    It does so once in a process: what a notebook made before must still be collected.
+    process ends. Here it doesn't look during the imports, later it leaves those objects alone, and
+    it looks rarely for others. It does so once in a process: what a notebook made before must still
+    be collected.
 
     TensorFlow says twice that there is no GPU, whatever its own log level.
     """
@@ -29,6 +35,7 @@ def libraries() -> Iterator[None]:
     finally:
         if first:
             gc.freeze()
+            look_for_garbage_rarely()
         if collected:
             gc.enable()
 

@@ -21,6 +21,7 @@ each of which needs this checkout and reads the same files:
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import shlex
@@ -95,7 +96,7 @@ def _cache(
             def spread(
                 shards: "Shards", numbers: Sequence[int], name: str = name, split: str = split
             ) -> Iterator[tuple[int, int]]:
-                work = cache_workers.Work(configuration, name, split, shards)
+                work = cache_workers.Work(configuration, name, split, dataclasses.asdict(shards))
                 if pool is not None:
                     return cache_workers.in_pool(work, numbers, pool)
                 return cache_workers.on_beam(work, numbers, shlex.split(flags.beam))

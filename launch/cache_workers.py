@@ -16,7 +16,6 @@ import keras_alone
 from gophercite import importing
 
 if TYPE_CHECKING:
-    from data_pipelines.cache_writing import Shards
     from data_pipelines.task_input import TaskInput
 
 
@@ -37,12 +36,18 @@ class WorkerError(ValueError):
 
 
 class Work(NamedTuple):
-    """A split whose shards are to be written."""
+    """A split whose shards are to be written.
+
+    Attributes:
+      configuration, task, split: what is cached.
+      shards: the fields of `cache_writing.Shards`, which itself a worker could only receive after
+        an import of TensorFlow that nothing makes short.
+    """
 
     configuration: Configuration
     task: str
     split: str
-    shards: "Shards"
+    shards: Mapping[str, Any]
 
 
 def tasks_of(inputs: Sequence[Any]) -> Mapping[tuple[str, str], tuple[Any, "TaskInput"]]:
@@ -59,11 +64,11 @@ def tasks_of(inputs: Sequence[Any]) -> Mapping[tuple[str, str], tuple[Any, "Task
 
 def write(work: Work, number: int) -> tuple[int, int]:
     """Writes a shard in a worker, and returns its number and that of its examples."""
-    from data_pipelines.cache_writing import write_shard
-
     task, source = _tasks(work.configuration)[work.task, work.split]
     lengths = source.feature_lengths(task)
-    return number, write_shard(task, work.split, lengths, work.shards, number)
+    from data_pipelines.cache_writing import Shards, write_shard
+
+    return number, write_shard(task, work.split, lengths, Shards(**work.shards), number)
 
 
 def pool(processes: int) -> concurrent.futures.Executor:

@@ -56,6 +56,7 @@ from jax._src.interpreters import mlir
 from jax.experimental.compilation_cache import compilation_cache
 
 import tests.signatures  # noqa: F401  the hook below imports its first word only
+from gophercite import importing
 from tests.long_forms import IS_LONG
 
 # Modules whose types and shapes every call in a test is checked against.
@@ -130,7 +131,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     # Nor often: tracing and lowering make many objects at once, and most of them stay.
-    gc.set_threshold(100_000, 20, 100)
+    importing.look_for_garbage_rarely()
 
 
 # A deadline for each example tells how busy the machine is, not whether the code is right. Each run

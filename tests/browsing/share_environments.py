@@ -1,8 +1,13 @@
 """Processes that collect together: of each its rows, metrics and environments, into a file."""
 
+# ruff: noqa: E402  garbage is not looked for while libraries are imported
+
+import gc
 import json
 import pathlib
 import sys
+
+gc.disable()  # what is imported stays
 
 import jax
 import numpy as np

@@ -5,10 +5,15 @@ into the file that it is told to. They are not printed: gloo prints lines of its
 of its own, which may land in the middle of another line.
 """
 
+# ruff: noqa: E402  garbage is not looked for while libraries are imported
+
 import argparse
+import gc
 import json
 import pathlib
 import sys
+
+gc.disable()  # what is imported stays
 
 from gophercite.cli import processes
 

@@ -1,6 +1,8 @@
 """Workers of `cache_task` end with the process that started them, and a lost one is told of."""
 
+import dataclasses
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import cache_task
 import cache_workers
 import configuration
 import pytest
+
+from data_pipelines.cache_writing import Shards
 
 LAUNCH = Path(cache_workers.__file__).parent
 # Two workers that have started; in the second case one of them is killed by its own hand.
@@ -72,6 +76,23 @@ def test_a_killed_worker_is_told_of_in_one_line(monkeypatch):
             list(cache_workers.in_pool(9, [0, 1, 2], pool))
         with pytest.raises(cache_workers.WorkerError, match="fewer --processes"):
             list(cache_workers.in_pool(9, [3], pool))
+
+
+def test_work_is_received_before_tensorflow_is_imported():
+    """A worker imports it itself, with care: what pickle imports takes half as long again."""
+    shards = dataclasses.asdict(Shards("cached/train", "key", records=20, each=8))
+    work = cache_workers.Work(cache_workers.Configuration((), (), ()), "own", "train", shards)
+    code = (
+        "import pickle, sys; pickle.load(sys.stdin.buffer)\n"
+        "assert not {'seqio', 'tensorflow'} & {*sys.modules}"
+    )
+    paths = os.pathsep.join([str(LAUNCH), str(LAUNCH.parent)])
+    subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps((cache_workers.write, work, 0)),
+        env={**os.environ, "PYTHONPATH": paths},
+        check=True,
+    )
 
 
 def test_ctrl_c_ends_with_one_line(tmp_path, monkeypatch, capsys):

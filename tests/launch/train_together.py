@@ -1,6 +1,11 @@
 """Processes of one run of launch/train.py: `train_together.py PROCESSES FLAGS OF EACH…`."""
 
+# ruff: noqa: E402  garbage is not looked for while libraries are imported
+
+import gc
 import sys
+
+gc.disable()  # what is imported stays
 
 # What train.py imports before it joins the others.
 import configuration  # noqa: F401

@@ -80,7 +80,7 @@ def test_a_report_shows_what_the_run_measured_more_than_once(run: pathlib.Path) 
 def test_a_report_without_matplotlib_says_so(run: pathlib.Path) -> None:
     """In a process of its own, in which there is none to import."""
     code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
+        "import gc, sys; gc.disable(); sys.modules['matplotlib'] = None\n"
         "from etils import epath; from gophercite.training.run_folder import draw_curves\n"
         f"print(draw_curves(epath.Path({str(run)!r})))"
     )

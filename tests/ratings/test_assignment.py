@@ -224,6 +224,9 @@ def test_an_expired_lease_comes_back_and_its_form_still_counts(store: Store, clo
     assert lease_of(store, experiment, bob) is None
     clock.time += 60
     assert lease_of(store, experiment, bob) == item
+    with store.writing() as connection:
+        assert not assignment.renew(connection, clock(), experiment, item, ada), "bob has it"
+    assert loads(store) == [1]
     cast(store, experiment, item, bob)
     assert cast(store, experiment, item, ada) is Outcome.NEW, "kept, though nobody needs it"
     with store.reading() as connection:

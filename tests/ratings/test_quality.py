@@ -1,5 +1,6 @@
 """Quality control: checks, screening, and simulated raters against what theory says of them."""
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -182,6 +183,7 @@ def test_who_is_promoted_is_as_theory_has_it(store: Store) -> None:
         gold = connection.execute(sa.select(items.c.id)).scalars().all()
     draw = random.Random(1)
     raters: dict[float, list[int]] = {}
+    right: collections.Counter[int] = collections.Counter()
     with store.writing() as connection:
         for accuracy, number in itertools.product((0.7, 0.85, 0.97), range(30)):
             rater = add_rater(store, f"{accuracy} {number}", "super").id
@@ -189,10 +191,15 @@ def test_who_is_promoted_is_as_theory_has_it(store: Store) -> None:
             simulated = SimulatedRater(accuracy)
             for item in gold:
                 values = simulated.vote({"truthful_0": "yes"}, draw)
+                right[rater] += values == {"truthful_0": "yes"}
                 now = store.now()
                 assignment.vote(connection, now, experiment, item, rater, values, now)
         quality.promote(connection, store.now(), experiment, pool="best")
         pools = {id: rater_of(connection, id).pool for ids in raters.values() for id in ids}
+    assert {16, 17} <= set(right.values())
+    assert {id for id, pool in pools.items() if pool == "best"} == {
+        id for id in pools if right[id] >= 17
+    }
     for accuracy, ids in raters.items():
         expected = binomial_at_least(20, 17, accuracy)
         share = sum(pools[id] == "best" for id in ids) / len(ids)

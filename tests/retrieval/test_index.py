@@ -443,7 +443,8 @@ def test_an_sqlite_without_full_text_search_is_explained(
 def test_the_data_pipelines_load_sqlite_before_tensorflow() -> None:
     """A process that ends where TensorFlow would be loaded; the next test goes on."""
     script = """
-import sys
+import gc, sys
+gc.disable()  # what is imported stays
 class Stop:
     def find_spec(self, name, path=None, target=None):
         if name == "tensorflow":

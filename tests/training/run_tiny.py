@@ -6,11 +6,15 @@ checkpoint; and then go back to the checkpoint before one that is damaged. What 
 `MODEL_DIR/PROCESS.log`.
 """
 
+# ruff: noqa: E402  garbage is not looked for while libraries are imported
+
 import dataclasses
+import gc
 import os
 import sys
 from pathlib import Path
 
+gc.disable()  # what is imported stays
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax

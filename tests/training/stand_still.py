@@ -9,6 +9,9 @@ A copy's input takes a moment a batch, and dries up while there is a file `FOLDE
 The number of the last batch is in `FOLDER/batches_PROCESS`, what it says in `FOLDER/PROCESS.log`.
 """
 
+# ruff: noqa: E402  garbage is not looked for while libraries are imported
+
+import gc
 import os
 import signal
 import sys
@@ -16,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+gc.disable()  # what is imported stays
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
