@@ -14,11 +14,13 @@ from gophercite import importing, interruption
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
     """Each test begins with objects that none has left alone, and with the search for garbage."""
-    enabled = gc.isenabled()
+    enabled, threshold = gc.isenabled(), gc.get_threshold()
     gc.unfreeze()
     gc.enable()
+    gc.set_threshold(700, 10, 10)
     yield
     gc.freeze()
+    gc.set_threshold(*threshold)
     (gc.enable if enabled else gc.disable)()
 
 
@@ -34,6 +36,7 @@ def test_garbage_is_not_looked_for_and_what_stays_is_left_alone(
         made = [[] for _ in range(1000)]
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0 or first
+    assert gc.get_threshold()[0] == (400_000 if first else 700)
     assert any(each is made for each in gc.get_objects()) != first
 
 
