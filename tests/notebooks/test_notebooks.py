@@ -88,7 +88,9 @@ def run(
     assert settings.keys() <= known
     lines = [f"{setting} = {value!r}" for setting, value in settings.items()]
     notebook.cells.insert(place + 1, nbformat.v4.new_code_cell("\n".join(lines)))
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {folder}"))
+    # As our commands do, which import what notebooks import.
+    rarely = "import gc\ngc.set_threshold(400_000, 20, 100)"
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(f"{rarely}\n%reset -f\n%cd -q {folder}"))
     folder.mkdir(exist_ok=True)
     environment = {"IPYTHONDIR": str(folder / ".ipython")}
     NotebookClient(notebook, kernel, timeout=600).execute(env=os.environ | environment)
