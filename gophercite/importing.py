@@ -11,7 +11,11 @@ _LARGE = {"jax", "tensorflow"}
 
 
 def look_for_garbage_rarely() -> None:
-    """Has Python look for garbage less often than usual: what is imported and traced stays."""
+    """Has Python look for garbage less often than usual: what is imported and traced stays.
+
+    Not for training, where arrays on devices must go as soon as nobody needs them, even if somebody
+    else's code has put them into a circle of references.
+    """
     gc.set_threshold(400_000, 20, 100)
 
 
@@ -21,9 +25,8 @@ def libraries() -> Iterator[None]:
 
     TensorFlow and JAX make more than a million objects while they are imported, and nearly all of
     them stay. Python would look through them for garbage, over and over, and once more when the
-    process ends. Here it doesn't look during the imports, later it leaves those objects alone, and
-    it looks rarely for others. It does so once in a process: what a notebook made before must still
-    be collected.
+    process ends. Here it doesn't look during the imports, and later it leaves those objects alone.
+    It does so once in a process: what a notebook made before must still be collected.
 
     TensorFlow says twice that there is no GPU, whatever its own log level.
     """
@@ -35,7 +38,6 @@ def libraries() -> Iterator[None]:
     finally:
         if first:
             gc.freeze()
-            look_for_garbage_rarely()
         if collected:
             gc.enable()
 

@@ -77,6 +77,7 @@ def _one(flags: argparse.Namespace, bindings: Mapping[str, str]) -> dict[str, An
     with importing.libraries(), keras_alone.keras_alone():
         import configuration  # noqa: F401 -- makes the library known to gin
         import planned_runs
+    importing.look_for_garbage_rarely()
 
     from gophercite.planning.plan import plan_step
 

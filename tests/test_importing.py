@@ -36,7 +36,7 @@ def test_garbage_is_not_looked_for_and_what_stays_is_left_alone(
         made = [[] for _ in range(1000)]
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0 or first
-    assert gc.get_threshold()[0] == (400_000 if first else 700)
+    assert gc.get_threshold()[0] == 700, "for training, as often as before"
     assert any(each is made for each in gc.get_objects()) != first
 
 
