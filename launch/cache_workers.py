@@ -40,8 +40,8 @@ class Work(NamedTuple):
 
     Attributes:
       configuration, task, split: what is cached.
-      shards: the fields of `cache_writing.Shards`, which itself a worker could only receive after
-        an import of TensorFlow that nothing makes short.
+      shards: the fields of `cache_writing.Shards`. A worker that received the object itself would
+        import TensorFlow to read it, and more slowly than `_tasks` does.
     """
 
     configuration: Configuration
@@ -66,6 +66,7 @@ def write(work: Work, number: int) -> tuple[int, int]:
     """Writes a shard in a worker, and returns its number and that of its examples."""
     task, source = _tasks(work.configuration)[work.task, work.split]
     lengths = source.feature_lengths(task)
+    # Not earlier: `_tasks` imports TensorFlow in less time.
     from data_pipelines.cache_writing import Shards, write_shard
 
     return number, write_shard(task, work.split, lengths, Shards(**work.shards), number)

@@ -79,7 +79,7 @@ def test_a_killed_worker_is_told_of_in_one_line(monkeypatch):
 
 
 def test_work_is_received_before_tensorflow_is_imported():
-    """A worker imports it itself, with care: what pickle imports takes half as long again."""
+    """A worker imports it in less time than what reads its work would take."""
     shards = dataclasses.asdict(Shards("cached/train", "key", records=20, each=8))
     work = cache_workers.Work(cache_workers.Configuration((), (), ()), "own", "train", shards)
     code = (
