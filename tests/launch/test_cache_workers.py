@@ -87,12 +87,13 @@ def test_work_is_received_before_tensorflow_is_imported():
         "assert not {'seqio', 'tensorflow'} & {*sys.modules}"
     )
     paths = os.pathsep.join([str(LAUNCH), str(LAUNCH.parent)])
-    subprocess.run(
+    received = subprocess.run(
         [sys.executable, "-c", code],
         input=pickle.dumps((cache_workers.write, work, 0)),
         env={**os.environ, "PYTHONPATH": paths},
-        check=True,
+        stderr=subprocess.PIPE,
     )
+    assert received.returncode == 0, received.stderr.decode()
 
 
 def test_ctrl_c_ends_with_one_line(tmp_path, monkeypatch, capsys):
