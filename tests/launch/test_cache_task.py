@@ -9,6 +9,7 @@ import sys
 import time
 
 import cache_task
+import cache_workers
 import configuration
 import gin_files
 import numpy as np
@@ -73,6 +74,13 @@ def test_a_run_has_the_same_batches_from_the_cache(gin_file, tmp_path, capsys, w
     for ours, theirs in zip(found, wanted, strict=True):
         for name in theirs:
             np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_a_worker_writes_the_shard_that_it_is_asked_for(gin_file, tmp_path):
+    configured = cache_workers.Configuration((gin_file,), (), ())
+    shards = {"folder": str(tmp_path / "cached"), "key": "key", "records": 20, "each": 8}
+    work = cache_workers.Work(configured, "own", "train", shards)
+    assert [cache_workers.write(work, number) for number in (2, 0)] == [(2, 4), (0, 8)]
 
 
 def test_what_cannot_be_cached_is_named(gin_file, tmp_path, capsys):

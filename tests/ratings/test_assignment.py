@@ -221,8 +221,9 @@ def test_an_expired_lease_comes_back_and_its_form_still_counts(store: Store, clo
     (item,) = bare_items(store, experiment, 1)
     ada, bob = (add_rater(store, name, "super").id for name in "ab")
     assert lease_of(store, experiment, ada) == item
+    clock.time += 59
     assert lease_of(store, experiment, bob) is None
-    clock.time += 60
+    clock.time += 1
     assert lease_of(store, experiment, bob) == item
     with store.writing() as connection:
         assert not assignment.renew(connection, clock(), experiment, item, ada), "bob has it"
@@ -236,6 +237,20 @@ def test_an_expired_lease_comes_back_and_its_form_still_counts(store: Store, clo
         assignment.exclude(connection, clock(), bob, experiment.id, "a test", "command")
     with store.reading() as connection:
         assert [v.rater_id for v in counted_votes(connection, experiment, Rules())] == [ada]
+
+
+def test_who_is_active_keeps_an_item_for_another_whole_lease(store: Store, clock: Clock) -> None:
+    experiment = bare_experiment(store, raters=1, lease_minutes=1)
+    (item,) = bare_items(store, experiment, 1)
+    ada, bob = (add_rater(store, name, "super").id for name in "ab")
+    assert lease_of(store, experiment, ada) == item
+    clock.time += 50
+    with store.writing() as connection:
+        assert assignment.renew(connection, clock(), experiment, item, ada)
+    clock.time += 59
+    assert lease_of(store, experiment, bob) is None
+    clock.time += 1
+    assert lease_of(store, experiment, bob) == item
 
 
 def test_who_skips_an_item_is_not_asked_again_and_another_one_is(store: Store) -> None:
