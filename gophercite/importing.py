@@ -13,8 +13,8 @@ _LARGE = {"jax", "tensorflow"}
 def look_for_garbage_rarely() -> None:
     """Has Python look for garbage less often than usual: what is imported and traced stays.
 
-    Not for training, where arrays on devices must go as soon as nobody needs them, even if somebody
-    else's code has put them into a circle of references.
+    Not for training: arrays on devices must be freed soon, even if a user's own code has put them
+    into a reference cycle.
     """
     gc.set_threshold(400_000, 20, 100)
 
